@@ -1,0 +1,10 @@
+# `make VERB` is `./build.sh VERB`. Options: make wheel OPTIONS="--system-deps".
+VERBS := apply bump check clean demo export lint test test-cpu test-cuda wheel wheel-fast
+
+help:
+	@./build.sh help
+
+$(VERBS):
+	@./build.sh $@ $(OPTIONS)
+
+.PHONY: help $(VERBS)

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# The one entry to everything here: ./build.sh VERB [options] [NAME=value ...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+usage() {
+  cat <<'TEXT'
+Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
+
+  demo         a simulation and a torch network on one memory, in a fresh environment
+  test         the tests on the fast wheel, on the CPU
+  wheel-fast   the released Taichi wheel with the series on top, in a minute
+  wheel        the patched Taichi from source (./build.sh wheel --help)
+  test-cpu     the tests on the source wheel, on the CPU
+  test-cuda    the tests on the source wheel, on a real GPU
+
+  apply        the patched tree in build/taichi
+  export       the commits of build/taichi into patches/
+  check        is the series whole: export again, compare byte for byte
+  bump         move the series to another release: make bump TAG=v...
+  lint         black, pylint, clang-format, shellcheck, patch headers
+  clean        remove build/ and dist/
+
+PYTHON=path takes another Python; VENV=path an environment that already has torch.
+TEXT
+}
+
+# clean: everything that the verbs made. Refuses to lose commits or changes.
+clean() {
+  ci/series.sh release
+  rm -rf build dist
+  printf 'removed build/ and dist/; next: make wheel-fast\n'
+}
+
+verb=${1:-help}
+[ $# -eq 0 ] || shift
+options=()
+for word in "$@"; do
+  if [[ $word =~ ^[A-Z_]+= ]]; then
+    export "${word?}"
+  else
+    options+=("$word")
+  fi
+done
+set -- "${options[@]+"${options[@]}"}"
+
+case $verb in
+  help | -h | --help) usage ;;
+  apply | export | check | bump) exec ci/series.sh "$verb" "$@" ;;
+  wheel) exec ci/wheel.sh "$@" ;;
+  wheel-fast) exec ci/wheel_fast.sh "$@" ;;
+  test) exec ci/test.sh fast "$@" ;;
+  test-cpu) exec ci/test.sh cpu "$@" ;;
+  test-cuda) exec ci/test.sh cuda "$@" ;;
+  demo) exec ci/demo.sh "$@" ;;
+  lint) exec ci/lint.sh "$@" ;;
+  clean) clean ;;
+  *)
+    printf "error: no verb '%s'; ./build.sh help lists them\n" "$verb" >&2
+    exit 1
+    ;;
+esac

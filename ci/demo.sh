@@ -1,0 +1,165 @@
+#!/usr/bin/env bash
+# make demo: builds the fast wheel, installs it into an environment and runs examples/demo there.
+#
+#   ci/demo.sh [options of the demo]     all options: ci/demo.sh --help
+#
+#   (neither)     makes build/venv-demo and installs requirements/demo.txt into it
+#   PYTHON=path   the same from this interpreter, whose own packages (torch) are used, not changed
+#   VENV=path     uses this environment, and installs the wheel and what is missing into it
+set -euo pipefail
+# shellcheck source=ci/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+REQUIREMENTS=$ROOT/requirements/demo.txt
+OWN_VENV=$BUILD/venv-demo
+
+usage() {
+  sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  cat <<'END'
+Options: --particles N (10800)   --generations N (10)   --seed N (1)   --threads N (all cores)
+         --out PATH (build/demo/demo.png)
+END
+}
+
+# All that is missing is named at once, before any work.
+check_tools() {
+  local python=$1 include version missing=()
+  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+  command -v "${CXX:-g++}" >/dev/null || missing+=("a C++ compiler (${CXX:-g++}): apt-get install g++")
+  command -v git >/dev/null || missing+=("git, which applies the patches: apt-get install git")
+  [ -e "$include/Python.h" ] || missing+=("Python.h of $python: apt-get install python$version-dev")
+  if [ -n "${VENV:-}" ]; then
+    "$python" -m pip --version >/dev/null 2>&1 || missing+=("pip in $VENV: $python -m ensurepip")
+  else
+    "$python" -c 'import venv, ensurepip' 2>/dev/null ||
+      missing+=("the module venv of $python: apt-get install python$version-venv")
+  fi
+  [ ${#missing[@]} -eq 0 ] && return
+  printf 'missing: %s\n' "${missing[@]}" >&2
+  die "install what is missing, then again: make demo"
+}
+
+# works DIR STAMP: whether DIR is an environment with pip that was made for STAMP.
+works() {
+  [ "$(cat "$1/.made-for" 2>/dev/null)" = "$2" ] && "$1/bin/python" -m pip --version >/dev/null 2>&1
+}
+
+# own_venv PYTHON: makes OWN_VENV if it is not there, half made, or made from another interpreter.
+own_venv() {
+  local python=$1 stamp flags=()
+  stamp=$("$python" -c 'import sys; print(sys.prefix, sys.version.split()[0])')
+  if [ -n "${PYTHON:-}" ]; then
+    stamp+=" with its packages"
+    flags=(--system-site-packages)
+  fi
+  works "$OWN_VENV" "$stamp" && return
+  say "making the environment $OWN_VENV"
+  rm -rf "$OWN_VENV"
+  mkdir -p "$BUILD"
+  "$python" -m venv ${flags[@]+"${flags[@]}"} "$OWN_VENV" ||
+    die "$python -m venv failed, its message is above; name another interpreter: make demo PYTHON=path"
+  [ -z "${PYTHON:-}" ] || see_packages_of "$python"
+  printf '%s' "$stamp" >"$OWN_VENV/.made-for"
+}
+
+# --system-site-packages leads to the base installation only; PYTHON may itself be in an environment.
+see_packages_of() {
+  local path='import sysconfig; print(sysconfig.get_path("purelib"))'
+  "$1" -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+    >"$("$OWN_VENV/bin/python" -c "$path")/outer.pth"
+}
+
+# is_old WHEEL: whether what the wheel is made from has changed since.
+is_old() {
+  [ -n "$(find "$PATCHES" "$ROOT/ci/fast" "$UPSTREAM_FILE" -newer "$1" -type f -not -name '*.pyc' -not -name '*.md')" ]
+}
+
+# fast_wheel PYTHON: sets WHEEL to the wheel for this Python, built if it is missing or old.
+fast_wheel() {
+  local python=$1 version
+  version=$(wheel_version).fast
+  mkdir -p "$DIST"
+  WHEEL=$(newest_wheel "$version" "$python")
+  if [ -n "$WHEEL" ] && ! is_old "$WHEEL"; then return; fi
+  say "building the fast wheel (a minute at most, after the download of Taichi's release)"
+  "$python" "$ROOT/ci/fast/build.py" --python "$python" --out "$DIST" ||
+    die "the fast wheel was not built; the message above names what is missing. Then again: make demo"
+  WHEEL=$(newest_wheel "$version" "$python")
+}
+
+# install PYTHON ARGUMENTS...: pip install, with the next step if it fails.
+install() {
+  local python=$1
+  shift
+  "$python" -m pip install --disable-pip-version-check "$@" ||
+    die "pip failed, its message is above. Without a package index: set PIP_INDEX_URL or the proxy" \
+      "(https_proxy), or take an environment that has the packages: make demo VENV=path"
+}
+
+# needed PYTHON: the lines of REQUIREMENTS to install: in an environment that is not ours alone,
+# what is there in some release stays as it is.
+needed() {
+  local line name
+  while read -r line; do
+    name=${line%%==*}
+    case $line in '' | '#'*) continue ;; esac
+    if [ -z "${VENV:-}${PYTHON:-}" ] || ! has "$1" "$name"; then printf '%s\n' "$line"; fi
+  done <"$REQUIREMENTS"
+}
+
+# has PYTHON NAME: whether the distribution is installed.
+has() { "$1" -c 'import sys, importlib.metadata as m; m.version(sys.argv[1])' "$2" 2>/dev/null; }
+
+install_requirements() {
+  local python=$1 lines list=$BUILD/demo/requirements.txt
+  lines=$(needed "$python")
+  [ -n "$lines" ] || return 0
+  mkdir -p "$BUILD/demo"
+  printf '%s\n' "$lines" >"$list"
+  say "installing what the demo needs (torch is large; VENV=path or PYTHON=path takes one that is there)"
+  install "$python" --progress-bar on -r "$list" | grep -v '^Requirement already satisfied' || [ "${PIPESTATUS[0]}" -eq 0 ]
+}
+
+# is_installed PYTHON: whether exactly this file is what was installed last.
+is_installed() {
+  "$1" - "$WHEEL" <<'END' 2>/dev/null
+import hashlib, importlib.metadata, json, sys
+source = json.loads(importlib.metadata.distribution("taichi").read_text("direct_url.json"))
+digest = hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest()
+sys.exit(digest not in json.dumps(source["archive_info"]))
+END
+}
+
+install_wheel() {
+  local python=$1
+  is_installed "$python" && return
+  say "installing $(basename "$WHEEL") into ${VENV:-$OWN_VENV}${VENV:+, in place of any other Taichi there}"
+  install "$python" --quiet "$WHEEL"
+  # The same version built anew counts as installed for pip.
+  is_installed "$python" || install "$python" --quiet --force-reinstall --no-deps "$WHEEL"
+}
+
+main() {
+  local python
+  case ${1:-} in -h | --help) usage && return ;; esac
+  [ -z "${VENV:-}" ] || [ -z "${PYTHON:-}" ] || die "got both VENV and PYTHON, wanted one: make demo VENV=path"
+  if [ -n "${VENV:-}" ] && [ ! -x "$VENV/bin/python" ]; then
+    die "VENV=$VENV has no bin/python; make it with: python3 -m venv $VENV"
+  fi
+  python=$(pick_python)
+  check_tools "$python"
+  if [ -z "${VENV:-}" ]; then
+    own_venv "$python"
+    python=$OWN_VENV/bin/python
+  fi
+  fast_wheel "$python"
+  install_requirements "$python"
+  install_wheel "$python"
+  say "running the demo"
+  PYTHONSAFEPATH=1 PYTHONPATH=$ROOT/examples${PYTHONPATH:+:$PYTHONPATH} "$python" -m demo "$@" ||
+    die "the demo stopped (status $?), its message is above. To start afresh: rm -rf '$BUILD/venv-demo' '$DIST'; make demo"
+  say "now: make test"
+}
+
+main "$@"

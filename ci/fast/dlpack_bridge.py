@@ -1,0 +1,278 @@
+"""What the released core lacks for sharing memory, supplied on top of its public bindings.
+
+The Python files of the series call the same names on every wheel. Here they are
+implemented with the capsule code of the series, compiled as the extension
+`taichi_dlpack`, and with the released core's bindings:
+
+- An export holds the core's ndarray, whose deletion waits for the last export.
+- An import is an object that answers as the core's ndarray does. Kernels get its
+  memory as they get that of a NumPy array.
+
+What needs the built core is refused or warned about at the moment it matters.
+"""
+
+import sys
+import warnings
+import weakref
+
+import numpy as np
+
+from taichi._lib.core import taichi_dlpack as ext
+
+_NEEDS_SOURCE_WHEEL = "The fast wheel cannot do this; build the source wheel (`make wheel`) for it."
+
+# Core names of the extension that need nothing else.
+_CAPSULE_NAMES = (
+    "DLPACK_VERSION",
+    "DLPACK_FLAG_READ_ONLY",
+    "DLPACK_FLAG_IS_COPIED",
+    "ImportedArray",
+    "dlpack_typestr",
+    "export_dlpack",
+)
+
+
+class _ExportedMemory:
+    """Owns a core ndarray on behalf of its exports and, while it lives, of its Python ndarray."""
+
+    def __init__(self, prog, arr, delete):
+        self._prog = weakref.ref(prog)
+        self._arr = arr
+        self._delete = delete
+        # Whether the Python ndarray is gone, so that the last export deletes.
+        self.orphaned = False
+
+    def __del__(self):
+        prog = self._prog()
+        if self.orphaned and prog is not None:
+            self._delete(prog, self._arr)
+
+
+class BorrowedNdarray:
+    """Answers as the core's Ndarray does, on memory of another library."""
+
+    def __init__(self, core, array, data_type, shape):
+        self._core = core
+        self.dtype = data_type
+        self.shape = list(shape)
+        self.address = array.address
+        self._total_shape = list(array.shape)
+        self._element_shape = self._total_shape[len(shape) :]
+        self._scalar = getattr(core, f"DataType_{array.dtype}")
+        self._nelement = int(np.prod(shape, dtype=np.int64))
+        self._values = _host_view(array, core.dlpack_typestr(array.dtype))
+        self.memory = ext.take_over(array)
+
+    def release(self):
+        """Gives the memory back, unless an export holds it too."""
+        self.memory = None
+        self._values = None
+
+    def total_shape(self):
+        return self._total_shape
+
+    def element_shape(self):
+        return self._element_shape
+
+    def element_data_type(self):
+        return self._scalar
+
+    def nelement(self):
+        return self._nelement
+
+    def element_size(self):
+        return self._values.itemsize * int(np.prod(self._element_shape, dtype=np.int64))
+
+    @property
+    def nbytes(self):
+        return self._values.nbytes
+
+    def fill(self, value):
+        self._values[...] = value
+
+    def read_int(self, key):
+        return int(self._values[tuple(key)])
+
+    read_uint = read_int
+
+    def read_float(self, key):
+        return float(self._values[tuple(key)])
+
+    def write_int(self, key, value):
+        # As the core does: the low bits of the value.
+        self._values[tuple(key)] = np.int64(value).astype(self._values.dtype)
+
+    def write_float(self, key, value):
+        self._values[tuple(key)] = value
+
+
+class _Described:
+    """An address and a shape, for NumPy."""
+
+    def __init__(self, interface):
+        self.__array_interface__ = interface
+
+
+def _host_view(array, typestr):
+    if array.num_elements == 0:
+        return np.empty(array.shape, np.dtype(typestr))
+    return np.asarray(
+        _Described({"shape": array.shape, "typestr": typestr, "data": (array.address, False), "version": 3})
+    )
+
+
+class Bridge:
+    """Adds the missing names to the core, once."""
+
+    def __init__(self, core):
+        self._core = core
+        # The live exports of each core ndarray. Neither side is kept alive by the table.
+        self._exports = weakref.WeakKeyDictionary()
+        self._delete_ndarray = core.Program.delete_ndarray
+        self._data_ptr = core.Program.get_ndarray_data_ptr_as_int
+
+    def install(self):
+        core = self._core
+        for name in _CAPSULE_NAMES:
+            setattr(core, name, getattr(ext, name))
+        core.ndarray_to_dlpack = self._ndarray_to_dlpack
+        core.import_ndarray = self._import_ndarray
+        core.share_ndarray_memory = self._share_ndarray_memory
+        core.cuda_device_ordinal = _refuse_cuda
+        self._patch_program(core.Program)
+        self._patch_launch_context(core.KernelLaunchContext)
+        self._patch_graph(core.CompiledGraph)
+
+    def _data_address(self, prog, arr):
+        return arr.address if isinstance(arr, BorrowedNdarray) else self._data_ptr(prog, arr)
+
+    def _share_ndarray_memory(self, arr):
+        if isinstance(arr, BorrowedNdarray):
+            return arr.memory
+        return self._exported_memory(arr)
+
+    def _exported_memory(self, arr):
+        from taichi.lang import impl  # pylint: disable=C0415
+
+        reference = self._exports.get(arr)
+        memory = reference() if reference is not None else None
+        if memory is None:
+            memory = _ExportedMemory(impl.get_runtime().prog, arr, self._delete_ndarray)
+            self._exports[arr] = weakref.ref(memory)
+        return memory
+
+    def _ndarray_to_dlpack(self, prog, arr, device, flags, versioned):
+        return ext.export_dlpack(
+            self._data_address(prog, arr),
+            self._core.data_type_name(arr.element_data_type()),
+            arr.total_shape(),
+            device,
+            flags,
+            versioned,
+            self._share_ndarray_memory(arr),
+        )
+
+    def _import_ndarray(self, prog, array, data_type, shape, layout):  # pylint: disable=unused-argument
+        return BorrowedNdarray(self._core, array, data_type, shape)
+
+    def _delete(self, prog, arr):
+        if isinstance(arr, BorrowedNdarray):
+            arr.release()
+            return
+        reference = self._exports.get(arr)
+        memory = reference() if reference is not None else None
+        if memory is None:
+            self._delete_ndarray(prog, arr)
+        else:
+            memory.orphaned = True
+
+    def _warn_of_live_exports(self):
+        live = sum(reference() is not None for reference in self._exports.values())
+        if live:
+            warnings.warn(
+                f"{live} ndarray(s) are still shared with other libraries. With the fast wheel their memory is freed "
+                "now, by ti.reset() or ti.init(): do not touch those views again. The source wheel (`make wheel`) "
+                "keeps the memory alive.",
+                RuntimeWarning,
+                stacklevel=_level_of_the_caller(),
+            )
+
+    def _patch_program(self, program):
+        finalize = program.finalize
+
+        def finalize_with_warning(prog):
+            self._warn_of_live_exports()
+            finalize(prog)
+
+        def filling(fill):
+            def fill_any(prog, arr, value):
+                if isinstance(arr, BorrowedNdarray):
+                    arr.fill(value)
+                else:
+                    fill(prog, arr, value)
+
+            return fill_any
+
+        program.finalize = finalize_with_warning
+        # Functions, which a class turns into its methods; bound methods it would not.
+        program.delete_ndarray = lambda prog, arr: self._delete(prog, arr)
+        program.get_ndarray_data_ptr_as_int = lambda prog, arr: self._data_address(prog, arr)
+        for name in ("fill_float", "fill_int", "fill_uint"):
+            setattr(program, name, filling(getattr(program, name)))
+
+    def _patch_launch_context(self, context):
+        set_arg_ndarray = context.set_arg_ndarray
+        set_arg_ndarray_with_grad = context.set_arg_ndarray_with_grad
+
+        def set_external(launch, indices, arr, grad_address):
+            launch.set_arg_external_array_with_shape(indices, arr.address, arr.nbytes, arr.shape, grad_address)
+
+        def set_any(launch, indices, arr):
+            if type(arr) is BorrowedNdarray:
+                set_external(launch, indices, arr, 0)
+            else:
+                set_arg_ndarray(launch, indices, arr)
+
+        def set_any_with_grad(launch, indices, arr, grad):
+            if not isinstance(arr, BorrowedNdarray) and not isinstance(grad, BorrowedNdarray):
+                set_arg_ndarray_with_grad(launch, indices, arr, grad)
+                return
+            from taichi.lang import impl  # pylint: disable=C0415
+
+            prog = impl.get_runtime().prog
+            nbytes = arr.nelement() * arr.element_size()
+            launch.set_arg_external_array_with_shape(
+                indices, self._data_address(prog, arr), nbytes, arr.shape, self._data_address(prog, grad)
+            )
+
+        context.set_arg_ndarray = set_any
+        context.set_arg_ndarray_with_grad = set_any_with_grad
+
+    @staticmethod
+    def _patch_graph(graph):
+        jit_run = graph.jit_run
+
+        def run(compiled, config, args):
+            for name, value in args.items():
+                if isinstance(value, BorrowedNdarray):
+                    raise RuntimeError(f"Graph argument {name} is an imported ndarray. {_NEEDS_SOURCE_WHEEL}")
+            jit_run(compiled, config, args)
+
+        graph.jit_run = run
+
+
+def _level_of_the_caller():
+    """The `stacklevel` at which a warning names the line outside Taichi that led here."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("taichi."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _refuse_cuda():
+    raise BufferError(f"Sharing memory on CUDA was asked for. {_NEEDS_SOURCE_WHEEL}")
+
+
+def install(core):
+    """Adds the missing names to the released core module."""
+    Bridge(core).install()

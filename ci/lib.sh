@@ -1,0 +1,99 @@
+# shellcheck shell=bash disable=SC2034
+# Sourced by every script of this folder: messages, UPSTREAM, the source, environments.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+SOURCE=$ROOT/taichi
+PATCHES=$ROOT/patches
+BUILD=$ROOT/build
+TREE=$BUILD/taichi
+DIST=$ROOT/dist
+UPSTREAM_FILE=$ROOT/UPSTREAM
+GET_SOURCE="git submodule update --init taichi"
+
+# Status of a check that could not be completed, apart from one that failed.
+EXIT_INCOMPLETE=2
+
+say() { printf '== %s\n' "$*"; }
+warn() { printf 'warning: %s\n' "$*" >&2; }
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+# upstream KEY: the value of KEY in the file UPSTREAM.
+upstream() {
+  local value
+  value=$(sed -n "s/^$1=//p" "$UPSTREAM_FILE")
+  [ -n "$value" ] || die "UPSTREAM has no line '$1=...'; restore it with: git checkout UPSTREAM"
+  printf '%s\n' "$value"
+}
+
+# set_upstream KEY VALUE FILE: writes KEY into FILE, which has UPSTREAM's format.
+set_upstream() {
+  local edited
+  edited=$(sed "s|^$1=.*|$1=$2|" "$3")
+  printf '%s\n' "$edited" >"$3"
+}
+
+# The version of the source wheel. The fast wheel adds ".fast".
+wheel_version() { printf '%s+dlpack%s\n' "$(upstream tag | sed s/^v//)" "$(upstream series)"; }
+
+have_source() {
+  [ -e "$SOURCE/.git" ] && git -C "$SOURCE" cat-file -e "$(upstream commit)^{commit}" 2>/dev/null
+}
+
+source_is_missing() {
+  printf "the source of Taichi is not here; get it with: %s" "$GET_SOURCE"
+}
+
+need_source() { have_source || die "$(source_is_missing)"; }
+
+# For verbs that go to the network anyway.
+fetch_source() {
+  have_source && return
+  say "fetching the source of Taichi: $GET_SOURCE"
+  (cd "$ROOT" && $GET_SOURCE) || die "$(source_is_missing)"
+  need_source
+}
+
+# pick_python: the interpreter that PYTHON or VENV names, else python3.
+pick_python() {
+  local python=${PYTHON:-${VENV:+$VENV/bin/python}}
+  python=$(command -v "${python:-python3}") ||
+    die "Python '${PYTHON:-${VENV:-python3}}' not found; install it with: apt-get install python3 python3-venv"
+  "$python" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))' ||
+    die "$("$python" -V) at $python: Taichi needs CPython 3.9 to 3.13; name one with PYTHON=path"
+  printf '%s\n' "$python"
+}
+
+# make_venv DIR PYTHON [REQUIREMENTS]: an environment in DIR that follows its
+# requirements file and sees, without changing it, what PYTHON's own environment
+# has installed.
+make_venv() {
+  local dir=$1 python=$2 requirements=${3:-} stamp
+  stamp=$("$python" -c 'import sys; print(sys.version, sys.prefix)')
+  stamp+=$(cat ${requirements:+"$requirements"} </dev/null)
+  [ "$(cat "$dir/.stamp" 2>/dev/null)" = "$stamp" ] && return
+  rm -rf "$dir"
+  mkdir -p "$(dirname "$dir")"
+  "$python" -m venv "$dir" >&2 ||
+    die "$python cannot make an environment; install the module with: apt-get install python3-venv"
+  if "$python" -c 'import sys; sys.exit(sys.prefix == sys.base_prefix)'; then
+    # addsitedir also follows the .pth files there, as a plain path would not.
+    "$python" -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+      >"$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
+  fi
+  if [ -n "$requirements" ]; then
+    say "installing $requirements into $dir" >&2
+    "$dir/bin/python" -m pip install --disable-pip-version-check -r "$requirements" >&2 ||
+      die "the packages of $requirements cannot be installed for $("$python" -V); pip's message is above"
+  fi
+  printf '%s' "$stamp" >"$dir/.stamp"
+}
+
+# newest_wheel VERSION PYTHON: the newest wheel in dist/ of that version for that Python, or nothing.
+newest_wheel() {
+  local tag
+  tag=$("$2" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
+  find "$DIST" -maxdepth 1 -name "taichi-$1-$tag-*.whl" -printf '%T@ %p\n' 2>/dev/null | sort -n | tail -n 1 | cut -d ' ' -f 2-
+}

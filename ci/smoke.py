@@ -1,0 +1,43 @@
+"""Does an installed wheel share memory at all? Needs NumPy only: smoke.py VERSION."""
+
+import sys
+from importlib.metadata import version
+
+import numpy as np
+
+import taichi as ti
+
+
+def check(true, what):
+    """Ends the program with a message unless `true`."""
+    if not true:
+        sys.exit(f"error: {what}")
+
+
+def main():
+    """Aliases both ways, through both protocols, and runs a kernel between."""
+    wanted = sys.argv[1]
+    check(version("taichi") == wanted, f"the installed version is {version('taichi')}, wanted {wanted}")
+    ti.init(arch=ti.cpu, log_level=ti.WARN)
+
+    @ti.kernel
+    def add_one(a: ti.types.ndarray()):
+        for i in ti.grouped(a):
+            a[i] += 1
+
+    nd = ti.ndarray(ti.f32, (3, 4))
+    views = {"__array_interface__": np.asarray(nd), "__dlpack__": np.from_dlpack(nd)}
+    add_one(nd)
+    for protocol, view in views.items():
+        check((view == 1).all(), f"{protocol} of an ndarray does not alias it")
+    views["__dlpack__"][0, 0] = 5
+    check(nd[0, 0] == 5, "a write through __dlpack__ does not reach the ndarray")
+
+    host = np.zeros((3, 4), np.float32)
+    add_one(ti.from_dlpack(host))
+    check((host == 1).all(), "ti.from_dlpack of a NumPy array does not alias it")
+    print(f"== taichi {wanted}: ndarrays and NumPy arrays share memory both ways")
+
+
+if __name__ == "__main__":
+    main()

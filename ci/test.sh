@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# make test, test-cpu, test-cuda: the test matrix on one wheel and one backend.
+#   ci/test.sh fast|cpu|cuda [pytest arguments]
+# With pytest arguments only those tests run; without, also upstream's own.
+set -euo pipefail
+# shellcheck source=ci/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# Upstream's tests of what the series touches: ndarrays, external arrays, the public names.
+UPSTREAM_TESTS=(api ndarray ad_ndarray numpy numpy_io torch_io torch_ad get_external_tensor_shape graph
+  callable_template_mapper memory gc copy_from shared_array kernel_arg_errors)
+
+kind=${1:-}
+case $kind in
+  fast) arch=cpu verb=test version=$(wheel_version).fast ;;
+  cpu) arch=cpu verb=test-cpu version=$(wheel_version) ;;
+  cuda) arch=cuda verb=test-cuda version=$(wheel_version) ;;
+  *) die "usage: ci/test.sh fast|cpu|cuda [pytest arguments]" ;;
+esac
+shift
+
+# stale_wheel FILE: is a source of the wheel younger than the wheel?
+stale_wheel() {
+  [ -n "$(find "$PATCHES" "$ROOT/ci/fast" "$UPSTREAM_FILE" -type f ! -name '*.pyc' ! -name '*.md' -newer "$1" -print -quit)" ]
+}
+
+find_wheel() {
+  wheel=$(newest_wheel "$version" "$python")
+  if [ "$kind" = fast ]; then
+    if [ -z "$wheel" ] || stale_wheel "$wheel"; then
+      "$ROOT/build.sh" wheel-fast
+      wheel=$(newest_wheel "$version" "$python")
+    fi
+    [ -n "$wheel" ] || die "make wheel-fast left no taichi-$version wheel in dist/"
+    return
+  fi
+  [ -n "$wheel" ] || die "dist/ has no taichi-$version wheel for $("$python" -V); build it with: make wheel"
+  ! stale_wheel "$wheel" || warn "patches/ is younger than $wheel; build it again with: make wheel"
+}
+
+# The peers are installed once; each wheel has a thin environment of its own on top.
+prepare_environment() {
+  make_venv "$BUILD/venv-peers" "$python" "$ROOT/requirements/test.txt"
+  make_venv "$venv" "$BUILD/venv-peers/bin/python"
+  say "installing ${wheel##*/} into $venv"
+  "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --force-reinstall "$wheel"
+  "$venv/bin/python" -m pip install --disable-pip-version-check --quiet "$wheel"
+}
+
+statuses=()
+# run_suite NAME ARGUMENTS: one run of pytest, in the present directory.
+run_suite() {
+  local name=$1 status=0
+  shift
+  say "$name"
+  "$venv/bin/python" -m pytest -p no:cacheprovider -q -ra --junit-xml="$results/$name.xml" "$@" || status=$?
+  statuses+=("$name=$status")
+}
+
+own_suites() {
+  local folder
+  cd "$ROOT"
+  for folder in tests/*/; do
+    folder=${folder%/}
+    # The harness is the same whatever the wheel.
+    [ "$folder" != tests/harness ] || [ "$kind" = fast ] || continue
+    run_suite "${folder##*/}" "$folder"
+  done
+}
+
+upstream_suite() {
+  local name files=()
+  if ! have_source; then
+    left_out="upstream's own tests: $(source_is_missing)"
+    return
+  fi
+  "$ROOT/ci/series.sh" ready
+  cd "$TREE"
+  for name in "${UPSTREAM_TESTS[@]}"; do files+=("tests/python/test_$name.py"); done
+  mapfile -t -O ${#files[@]} files < <(find tests/python -name 'test_dlpack*.py' | sort)
+  PYTHONPATH=$ROOT/ci run_suite upstream -p upstream_exceptions "${files[@]}"
+}
+
+left_out=
+python=$(pick_python)
+[ "$arch" != cuda ] || "$python" "$ROOT/ci/has_gpu.py" || exit 1
+find_wheel
+venv=$BUILD/venv-test-$([ "$kind" = fast ] && echo fast || echo source)
+prepare_environment
+
+results=$BUILD/test-results/$kind
+rm -rf "$results"
+mkdir -p "$results"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# Kernels are cached under Taichi's version alone: another wheel's must not be found.
+export TI_OFFLINE_CACHE_FILE_PATH=$scratch/cache PYTHONDONTWRITEBYTECODE=1
+export TI_TEST_ARCH=$arch TI_WANTED_ARCHS=$arch TI_TEST_WHEEL=$kind
+unset VENV PYTHON FORCE TAG
+
+if [ $# -gt 0 ]; then
+  cd "$ROOT"
+  run_suite chosen "$@"
+else
+  own_suites
+  upstream_suite
+fi
+"$venv/bin/python" "$ROOT/ci/summary.py" "$results" --arch "$arch" --left-out "$left_out" "${statuses[@]}" ||
+  die "make $verb failed; run one test again with: ./build.sh $verb NODE_ID"
