@@ -97,15 +97,16 @@ install() {
       "(https_proxy), or take an environment that has the packages: make demo VENV=path"
 }
 
-# needed PYTHON: the lines of REQUIREMENTS to install: in an environment that is not ours alone,
-# what is there in some release stays as it is.
+# needed PYTHON: the lines of REQUIREMENTS to install. What another environment has of them stays as it is.
 needed() {
-  local line name
-  while read -r line; do
-    name=${line%%==*}
-    case $line in '' | '#'*) continue ;; esac
-    if [ -z "${VENV:-}${PYTHON:-}" ] || ! has "$1" "$name"; then printf '%s\n' "$line"; fi
-  done <"$REQUIREMENTS"
+  local line
+  if [ -z "${VENV:-}${PYTHON:-}" ]; then
+    cmp -s "$REQUIREMENTS" "$OWN_VENV/.installed" || cat "$REQUIREMENTS"
+    return
+  fi
+  grep -v '^#' "$REQUIREMENTS" | while read -r line; do
+    has "$1" "${line%%==*}" || printf '%s\n' "$line"
+  done
 }
 
 # has PYTHON NAME: whether the distribution is installed.
@@ -118,7 +119,8 @@ install_requirements() {
   mkdir -p "$BUILD/demo"
   printf '%s\n' "$lines" >"$list"
   say "installing what the demo needs (torch is large; VENV=path or PYTHON=path takes one that is there)"
-  install "$python" --progress-bar on -r "$list" | grep -v '^Requirement already satisfied' || [ "${PIPESTATUS[0]}" -eq 0 ]
+  install "$python" -r "$list"
+  [ -n "${VENV:-}${PYTHON:-}" ] || cp "$REQUIREMENTS" "$OWN_VENV/.installed"
 }
 
 # is_installed PYTHON: whether exactly this file is what was installed last.
@@ -140,6 +142,21 @@ install_wheel() {
   is_installed "$python" || install "$python" --quiet --force-reinstall --no-deps "$WHEEL"
 }
 
+# run_demo PYTHON OPTIONS...
+run_demo() {
+  local python=$1 status=0
+  shift
+  say "running the demo"
+  PYTHONSAFEPATH=1 PYTHONPATH=$ROOT/examples${PYTHONPATH:+:$PYTHONPATH} "$python" -m demo "$@" || status=$?
+  case $status in
+    0) ;;
+    130) exit 130 ;;
+    2) die "the demo does not take these options; all of them: ci/demo.sh --help" ;;
+    *) die "the demo stopped (status $status), its message is above. To start afresh:" \
+      "rm -rf '$BUILD/venv-demo' '$DIST'; make demo" ;;
+  esac
+}
+
 main() {
   local python
   case ${1:-} in -h | --help) usage && return ;; esac
@@ -156,9 +173,7 @@ main() {
   fast_wheel "$python"
   install_requirements "$python"
   install_wheel "$python"
-  say "running the demo"
-  PYTHONSAFEPATH=1 PYTHONPATH=$ROOT/examples${PYTHONPATH:+:$PYTHONPATH} "$python" -m demo "$@" ||
-    die "the demo stopped (status $?), its message is above. To start afresh: rm -rf '$BUILD/venv-demo' '$DIST'; make demo"
+  run_demo "$python" "$@"
   say "now: make test"
 }
 

@@ -94,6 +94,7 @@ make_venv() {
 # newest_wheel VERSION PYTHON: the newest wheel in dist/ of that version for that Python, or nothing.
 newest_wheel() {
   local tag
+  [ -d "$DIST" ] || return 0
   tag=$("$2" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
-  find "$DIST" -maxdepth 1 -name "taichi-$1-$tag-*.whl" -printf '%T@ %p\n' 2>/dev/null | sort -n | tail -n 1 | cut -d ' ' -f 2-
+  find "$DIST" -maxdepth 1 -name "taichi-$1-$tag-*.whl" -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d ' ' -f 2-
 }

@@ -42,6 +42,9 @@ class _ExportedMemory:
         # Whether the Python ndarray is gone, so that the last export deletes.
         self.orphaned = False
 
+    def belongs_to(self, prog):
+        return self._prog() is prog
+
     def __del__(self):
         prog = self._prog()
         if self.orphaned and prog is not None:
@@ -186,8 +189,9 @@ class Bridge:
         else:
             memory.orphaned = True
 
-    def _warn_of_live_exports(self):
-        live = sum(reference() is not None for reference in self._exports.values())
+    def _warn_of_live_exports(self, prog):
+        memories = [reference() for reference in self._exports.values()]
+        live = sum(memory is not None and memory.belongs_to(prog) for memory in memories)
         if live:
             warnings.warn(
                 f"{live} ndarray(s) are still shared with other libraries. With the fast wheel their memory is freed "
@@ -201,7 +205,7 @@ class Bridge:
         finalize = program.finalize
 
         def finalize_with_warning(prog):
-            self._warn_of_live_exports()
+            self._warn_of_live_exports(prog)
             finalize(prog)
 
         def filling(fill):

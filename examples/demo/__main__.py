@@ -110,4 +110,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit("demo: interrupted, no plot was written\nnext: make demo")
+        print("\ndemo: interrupted, no plot was written\nnext: make demo", file=sys.stderr)
+        sys.exit(130)

@@ -1,13 +1,8 @@
 """The header checks of the series, on patches made up for the purpose."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
-
-import check_patches  # noqa: E402  pylint: disable=wrong-import-position
+import check_patches
 
 BODY = """\
 Two people looked at the same lamp and each saw another colour.

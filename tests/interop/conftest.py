@@ -7,9 +7,11 @@ import collections
 import importlib.metadata
 import os
 import tempfile
+import warnings
 
 # All of this must stand before taichi, jax or warp is imported.
 os.environ["TI_SKIP_VERSION_CHECK"] = "ON"
+os.environ["ENABLE_TAICHI_HEADER_PRINT"] = "0"
 os.environ.setdefault("TI_TEST_ARCH", "cpu")
 if os.environ["TI_TEST_ARCH"] == "cpu":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -37,7 +39,9 @@ def _check_environment():
     if os.environ["TI_TEST_ARCH"] not in ("cpu", "cuda"):
         return f"TI_TEST_ARCH is {os.environ['TI_TEST_ARCH']!r}, wanted cpu or cuda: unset it for the CPU"
     try:
-        import taichi as ti  # pylint: disable=C0415
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # taichi asks for the locale in the old way
+            import taichi as ti  # pylint: disable=C0415
     except ImportError as error:
         return f"taichi cannot be imported ({error}): run `make wheel-fast`, then install dist/taichi-*.fast-*.whl"
     if not hasattr(ti, "from_dlpack"):
@@ -45,10 +49,18 @@ def _check_environment():
             f"taichi {installed_version()} is not a patched wheel (no ti.from_dlpack): "
             "run `make wheel-fast`, then install dist/taichi-*.fast-*.whl"
         )
-    if os.environ["TI_TEST_ARCH"] == "cuda" and not ti._lib.core.with_cuda():
-        return (
-            "TI_TEST_ARCH=cuda, but Taichi finds no CUDA driver on this machine: run the CPU tests with `make test-cpu`"
-        )
+    if os.environ["TI_TEST_ARCH"] == "cuda":
+        return _check_cuda(ti)
+    return None
+
+
+def _check_cuda(ti):
+    """Why Taichi cannot use a GPU here, or None."""
+    try:
+        ti.init(arch=ti.cuda, enable_fallback=False, log_level=ti.ERROR)
+    except Exception as error:  # pylint: disable=W0718
+        reason = str(error).strip().splitlines()[-1]
+        return f"TI_TEST_ARCH=cuda, but Taichi cannot use a GPU here ({reason}): run `make test-cpu` for the CPU"
     return None
 
 

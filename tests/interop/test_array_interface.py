@@ -37,7 +37,8 @@ class TestBoth:
         assert hasattr(nd, "__cuda_array_interface__") is helpers.ON_CUDA
 
     @pytest.mark.parametrize("name", ["__array_interface__", "__cuda_array_interface__"])
-    def test_hasattr_raises_nothing_after_reset(self, fresh_runtime, name):
+    @pytest.mark.usefixtures("fresh_runtime")
+    def test_hasattr_raises_nothing_after_reset(self, name):
         nd = ti.ndarray(ti.f32, 3)
         ti.reset()
         assert hasattr(nd, name) in (True, False)

@@ -259,7 +259,8 @@ def test_case_21_matrix_ndarrays_in_a_loop_grow_nothing():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_case_22_an_old_ndarray_frees_nothing_of_the_new_program(fresh_runtime):
+@pytest.mark.usefixtures("fresh_runtime")
+def test_case_22_an_old_ndarray_frees_nothing_of_the_new_program():
     for _ in range(5):
         old = [ti.ndarray(ti.f32, (256,)) for _ in range(16)] + [ti.Vector.ndarray(3, ti.f32, (256,)) for _ in range(4)]
         helpers.init()
@@ -361,7 +362,8 @@ def test_case_26_a_launch_costs_what_a_native_one_costs():
             add_one(nd)
         return time.perf_counter() - start
 
-    batch(native), batch(imported)
+    batch(native)
+    batch(imported)
     times = [(batch(native), batch(imported)) for _ in range(15)]
     own, theirs = (min(column) for column in zip(*times))
     assert (

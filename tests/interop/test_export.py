@@ -359,7 +359,8 @@ class TestDeleter:
 
     @pytest.mark.parametrize("asked", [{}, VERSIONED])
     @pytest.mark.filterwarnings("ignore")
-    def test_runs_after_reset(self, fresh_runtime, asked):
+    @pytest.mark.usefixtures("fresh_runtime")
+    def test_runs_after_reset(self, asked):
         view = take(ti.ndarray(ti.f32, (4,)).__dlpack__(**asked))
         ti.reset()
         view.delete()
@@ -425,7 +426,8 @@ class TestErrors:
         assert len(calls) == 1
 
     @pytest.mark.filterwarnings("ignore")
-    def test_a_stale_array_is_refused_after_reset(self, fresh_runtime):
+    @pytest.mark.usefixtures("fresh_runtime")
+    def test_a_stale_array_is_refused_after_reset(self):
         array = ti.ndarray(ti.f32, (3,))
         helpers.init()
         for call in (array.__dlpack__, lambda: array.__dlpack__(copy=True)):

@@ -16,6 +16,7 @@ from helpers import (
     Wrapped,
     assert_aliases,
     assert_independent,
+    check_released,
     element_type,
     numbers,
     own_device,
@@ -43,11 +44,6 @@ class Interface:
         }
         described.update(changes)
         setattr(self, INTERFACE, described)
-
-
-def check_released(fake):
-    gc.collect()
-    assert fake.open == 0, f"{fake.open} of {fake.made} tensors were never given back"
 
 
 def refuse(fake, match, error=BufferError, **options):
@@ -706,7 +702,8 @@ class TestLife:
         assert fake.open == 0
         assert set(np.frombuffer(helpers.read_bytes(keep.pointer, keep.nbytes), np.float32)) == {10.0}
 
-    def test_a_reset_does_not_call_the_deleter_twice(self, fresh_runtime):
+    @pytest.mark.usefixtures("fresh_runtime")
+    def test_a_reset_does_not_call_the_deleter_twice(self):
         fake = Fake(numbers((4,), "f32"))
         nd = ti.from_dlpack(fake)
         ti.reset()
@@ -780,7 +777,8 @@ class TestBeforeInit:
         helpers.assert_quiet_exit(result)
         assert result.stdout.count("REFUSED") == 2, result.stdout
 
-    def test_import_after_reset_says_to_call_init(self, fresh_runtime):
+    @pytest.mark.usefixtures("fresh_runtime")
+    def test_import_after_reset_says_to_call_init(self):
         ti.reset()
         with pytest.raises(RuntimeError, match="ti.init"):
             ti.from_dlpack(Fake())

@@ -6,6 +6,7 @@ import gc
 import numpy as np
 import pytest
 import taichi as ti
+from taichi.lang.exception import TaichiIndexError
 
 import helpers
 from helpers import DTYPES, ON_CUDA, Fake, assert_aliases, element_type, growth, numbers, peek, set_values, values_of
@@ -194,7 +195,7 @@ class TestMethods:
         assert memory_of(fake)[last] == 0
 
     def test_wrong_number_of_indices_is_an_error(self):
-        with pytest.raises(ti.TaichiIndexError):
+        with pytest.raises(TaichiIndexError):
             imported("f32", (2, 3))[0][1]  # pylint: disable=W0104
 
     @pytest.mark.parametrize("element", [(), (3,), (2, 3)], ids=str)
