@@ -207,6 +207,9 @@ compile() {
     export TAICHI_CMAKE_ARGS
     python setup.py egg_info --tag-build="+dlpack$(upstream series)" bdist_wheel --dist-dir "$1"
   ) || die "the build failed; the first error is above, and a new run continues where it stopped"
+  # scikit-build packs a wheel even when the compilation was interrupted.
+  [ -n "$(find "$TREE"/_skbuild/*/cmake-install -name 'taichi_python*.so' -print -quit)" ] ||
+    die "the compilation was interrupted; a new run continues where it stopped"
   if [ -f "$1/ccache.log" ]; then CCACHE_STATSLOG=$1/ccache.log ccache --show-log-stats; fi
 }
 

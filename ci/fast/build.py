@@ -7,6 +7,7 @@ Takes a minute and a C++ compiler. The last line printed is the wheel's path.
 """
 
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -135,11 +136,18 @@ def apply_series(tree, includes):
 
 
 def compile_extension(target, tools, cpp, output):
-    flags = ["-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
+    flags = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
     includes = [f"-I{cpp}", "-isystem", tools / "pybind11" / "include", "-isystem", target.include]
     sources = [cpp / source for source in SOURCES] + [HERE / "extension.cpp"]
+    objects = [cpp / f"{source.stem}.o" for source in sources]
+
+    def compile_one(source, obj):
+        run(compiler(), *flags, *includes, "-c", source, "-o", obj)
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, sources, objects))
     # The C++ runtime goes in, so that the wheel does not ask for this machine's.
-    run(compiler(), *flags, *includes, *sources, "-static-libstdc++", "-static-libgcc", "-o", output)
+    run(compiler(), "-shared", *objects, "-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-o", output)
 
 
 def unpack(target, tools, release, folder):

@@ -35,18 +35,18 @@ _CAPSULE_NAMES = (
 class _ExportedMemory:
     """Owns a core ndarray on behalf of its exports and, while it lives, of its Python ndarray."""
 
-    def __init__(self, prog, arr, delete):
-        self._prog = weakref.ref(prog)
+    def __init__(self, runtime, arr, delete):
+        self._runtime = runtime
         self._arr = arr
         self._delete = delete
         # Whether the Python ndarray is gone, so that the last export deletes.
         self.orphaned = False
 
     def belongs_to(self, prog):
-        return self._prog() is prog
+        return self._runtime.prog is prog
 
     def __del__(self):
-        prog = self._prog()
+        prog = self._runtime.prog
         if self.orphaned and prog is not None:
             self._delete(prog, self._arr)
 
@@ -160,7 +160,7 @@ class Bridge:
         reference = self._exports.get(arr)
         memory = reference() if reference is not None else None
         if memory is None:
-            memory = _ExportedMemory(impl.get_runtime().prog, arr, self._delete_ndarray)
+            memory = _ExportedMemory(impl.get_runtime(), arr, self._delete_ndarray)
             self._exports[arr] = weakref.ref(memory)
         return memory
 

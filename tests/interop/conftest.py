@@ -84,6 +84,8 @@ def _hypothesis_profile():
         "interop",
         deadline=None,
         max_examples=100,
+        database=None,
+        print_blob=True,
         derandomize=bool(os.environ.get("CI")),
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )

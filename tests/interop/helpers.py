@@ -14,12 +14,19 @@ import textwrap
 
 import numpy as np
 import psutil
+import pytest
 import taichi as ti
 
 import dl_structs as dl
 
 ARCH = os.environ.get("TI_TEST_ARCH", "cpu")
 ON_CUDA = ARCH == "cuda"
+
+# NumPy before 2.1 neither asks for nor gives versioned capsules.
+needs_numpy_2_1 = pytest.mark.skipif(
+    tuple(map(int, np.__version__.split(".")[:2])) < (2, 1),
+    reason=f"NumPy {np.__version__} knows legacy capsules only; 2.1 knows both",
+)
 
 # name: (Taichi type, NumPy name, DLPack code, bits); the element types of the contract.
 DTYPES = {

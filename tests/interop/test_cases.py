@@ -183,6 +183,7 @@ def test_case_11_source_goes_out_of_scope(torch):
 
 
 @HOST
+@helpers.needs_numpy_2_1
 def test_case_12_read_only_numpy():
     array = numbers((4,), "f32")
     array.flags.writeable = False
@@ -197,6 +198,7 @@ def test_case_12_read_only_numpy():
 
 
 @HOST
+@helpers.needs_numpy_2_1
 def test_case_13_numpy_may_write():
     nd = ti.ndarray(ti.f32, (4,))
     np.from_dlpack(nd)[0] = 1
@@ -447,6 +449,27 @@ class TestCase32Cycle:
             del nd
         gc.collect()
         assert fake.made == fake.deleted == 50
+
+    @pytest.mark.usefixtures("fresh_runtime")
+    @pytest.mark.parametrize("element", [(), (3,), (2, 3)], ids=str)
+    def test_case_32_a_cycle_through_python_is_collected(self, element):
+        # With no other ndarray about: the collector clears weak references that die with the cycle.
+        fake = Fake(numbers((4,) + element, "f32"))
+        nd = ti.from_dlpack(fake, dtype=helpers.element_type("f32", element) if element else None)
+        nd.me = nd
+        del nd
+        gc.collect()
+        assert (fake.made, fake.deleted) == (1, 1)
+
+    @pytest.mark.usefixtures("fresh_runtime")
+    def test_case_32_own_arrays_in_a_python_cycle_are_freed(self):
+        def step():
+            nd = ti.ndarray(ti.f32, (1 << 20,))
+            nd.me = nd
+            del nd
+            gc.collect()
+
+        assert growth(step, 20) < 16 << 20  # of 80 MiB
 
     def test_case_32_wrapped_capsule_on_its_own_ndarray_is_collected(self):
         fake = Fake(numbers((64,), "f32"))

@@ -209,6 +209,7 @@ class TestBothCapsules:
 
     @pytest.mark.cpu_only("NumPy has host memory only")
     @pytest.mark.parametrize("asked, writable", [({}, False), ({"max_version": (1, 0)}, True)])
+    @helpers.needs_numpy_2_1
     def test_numpy_takes_both(self, asked, writable):
         nd = known(ti.ndarray(ti.f32, (3, 4)), (3, 4), "f32")
         view = np.from_dlpack(Wrapped(nd.__dlpack__(**asked)))
@@ -243,6 +244,7 @@ class TestBothCapsules:
 
     @pytest.mark.cpu_only("NumPy has host memory only")
     @pytest.mark.parametrize("asked", [{}, {"max_version": (1, 0)}], ids=["legacy", "versioned"])
+    @helpers.needs_numpy_2_1
     def test_we_take_both_of_numpy(self, asked):
         theirs = numbers((4,), "f32")
         assert_aliases(ti.from_dlpack(theirs.__dlpack__(**asked)), theirs)
@@ -314,6 +316,7 @@ class TestStrided:
 @pytest.mark.cpu_only("NumPy has host memory only")
 class TestReadOnly:
     @each_type
+    @helpers.needs_numpy_2_1
     def test_read_only_numpy_stays_read_only_on_the_way_back(self, name):
         theirs = numbers((4,), name)
         theirs.flags.writeable = False
@@ -412,6 +415,7 @@ class TestTorchExtras:
         assert_independent(nd, torch.from_dlpack(nd, copy=True))
 
     @pytest.mark.cpu_only("NumPy has host memory only")
+    @helpers.needs_numpy_2_1
     def test_numpy_may_name_the_device_and_copy(self):
         nd = known(ti.ndarray(ti.f32, (4,)), (4,), "f32")
         assert_aliases(nd, np.from_dlpack(nd, device="cpu"))
