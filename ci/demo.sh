@@ -84,7 +84,8 @@ fast_wheel() {
   if [ -n "$WHEEL" ] && ! is_old "$WHEEL"; then return; fi
   say "building the fast wheel (a minute at most, after the download of Taichi's release)"
   "$python" "$ROOT/ci/fast/build.py" --python "$python" --out "$DIST" ||
-    die "the fast wheel was not built; the message above names what is missing. Then again: make demo"
+    die "the fast wheel was not built, the message above tells why. If pip found no package index: set PIP_INDEX_URL" \
+      "or the proxy (https_proxy). Then again: make demo"
   WHEEL=$(newest_wheel "$version" "$python")
 }
 
