@@ -12,6 +12,7 @@ Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
   wheel-fast   the released Taichi wheel with the series on top, in a minute
   wheel        the patched Taichi from source (./build.sh wheel --help)
   test-cpu     the tests on the source wheel, on the CPU
+  test-cpp     the C++ tests of the series, after make wheel
   test-cuda    the tests on the source wheel, on a real GPU
 
   apply        the patched tree in build/taichi
@@ -51,6 +52,7 @@ case $verb in
   wheel-fast) exec ci/wheel_fast.sh "$@" ;;
   test) exec ci/test.sh fast "$@" ;;
   test-cpu) exec ci/test.sh cpu "$@" ;;
+  test-cpp) exec ci/test_cpp.sh "$@" ;;
   test-cuda) exec ci/test.sh cuda "$@" ;;
   demo) exec ci/demo.sh "$@" ;;
   lint) exec ci/lint.sh "$@" ;;

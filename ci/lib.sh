@@ -66,19 +66,24 @@ pick_python() {
   printf '%s\n' "$python"
 }
 
-# make_venv DIR PYTHON [REQUIREMENTS]: an environment in DIR that follows its
-# requirements file and sees, without changing it, what PYTHON's own environment
-# has installed.
+# make_venv [--on-top] DIR PYTHON [REQUIREMENTS]: an environment in DIR that
+# follows its requirements file. With --on-top it sees, without changing it, what
+# PYTHON's own environment has installed.
 make_venv() {
-  local dir=$1 python=$2 requirements=${3:-} stamp
-  stamp=$("$python" -c 'import sys; print(sys.version, sys.prefix)')
+  local on_top=0 dir python requirements stamp
+  if [ "$1" = --on-top ]; then
+    on_top=1
+    shift
+  fi
+  dir=$1 python=$2 requirements=${3:-}
+  stamp=$on_top$("$python" -c 'import sys; print(sys.version, sys.prefix)')
   stamp+=$(cat ${requirements:+"$requirements"} </dev/null)
   [ "$(cat "$dir/.stamp" 2>/dev/null)" = "$stamp" ] && return
   rm -rf "$dir"
   mkdir -p "$(dirname "$dir")"
   "$python" -m venv "$dir" >&2 ||
     die "$python cannot make an environment; install the module with: apt-get install python3-venv"
-  if "$python" -c 'import sys; sys.exit(sys.prefix == sys.base_prefix)'; then
+  if [ "$on_top" = 1 ] && "$python" -c 'import sys; sys.exit(sys.prefix == sys.base_prefix)'; then
     # addsitedir also follows the .pth files there, as a plain path would not.
     "$python" -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
       >"$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"

@@ -44,7 +44,7 @@ mapfile -t python_files < <(ours '*.py')
 mapfile -t shell_files < <(ours '*.sh' .ci/run)
 mapfile -t cpp_files < <(ours '*.cpp' '*.h')
 
-check black "mend it with: $bin/black -l 120 ." "$bin/black" --quiet --check --diff -l 120 "${python_files[@]}"
+check black "mend it with: $bin/black -l 120 FILE" "$bin/black" --quiet --check --diff -l 120 "${python_files[@]}"
 # Astroid takes ti.types.ndarray for the class of NumPy: E1120, E1123.
 check pylint "its messages are above" "$bin/pylint" --rcfile=ci/pylintrc --disable=E1120,E1123 "${python_files[@]}"
 check shellcheck "its messages are above" "$bin/shellcheck" -x "${shell_files[@]}"

@@ -40,8 +40,8 @@ find_wheel() {
 
 # The peers are installed once; each wheel has a thin environment of its own on top.
 prepare_environment() {
-  make_venv "$BUILD/venv-peers" "$python" "$ROOT/requirements/test.txt"
-  make_venv "$venv" "$BUILD/venv-peers/bin/python"
+  make_venv --on-top "$BUILD/venv-peers" "$python" "$ROOT/requirements/test.txt"
+  make_venv --on-top "$venv" "$BUILD/venv-peers/bin/python"
   say "installing ${wheel##*/} into $venv"
   "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --force-reinstall "$wheel"
   "$venv/bin/python" -m pip install --disable-pip-version-check --quiet "$wheel"

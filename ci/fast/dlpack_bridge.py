@@ -4,13 +4,16 @@ The Python files of the series call the same names on every wheel. Here they are
 implemented with the capsule code of the series, compiled as the extension
 `taichi_dlpack`, and with the released core's bindings:
 
-- An export holds the core's ndarray, whose deletion waits for the last export.
+- An export holds the core's ndarray, whose deletion waits for the last export. When the
+  program ends first, the pages are carried out of it, to the same addresses.
 - An import is an object that answers as the core's ndarray does. Kernels get its
   memory as they get that of a NumPy array.
 
 What needs the built core is refused or warned about at the moment it matters.
 """
 
+import atexit
+import mmap
 import sys
 import warnings
 import weakref
@@ -41,14 +44,27 @@ class _ExportedMemory:
         self._delete = delete
         # Whether the Python ndarray is gone, so that the last export deletes.
         self.orphaned = False
+        # The pages that outlived the program: their address and size.
+        self._pages = None
 
     def belongs_to(self, prog):
-        return self._runtime.prog is prog
+        return self._arr is not None and self._runtime.prog is prog
+
+    def leave_program(self, prog, address):
+        """Takes the memory out of the program, which is about to end and would unmap it."""
+        arr, self._arr = self._arr, None
+        nbytes = arr.nelement() * arr.element_size()
+        if nbytes == 0:
+            return
+        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        ext.keep_pages(address, size, lambda: self._delete(prog, arr))
+        self._pages = (address, size)
 
     def __del__(self):
-        prog = self._runtime.prog
-        if self.orphaned and prog is not None:
-            self._delete(prog, self._arr)
+        if self._pages is not None:
+            ext.free_pages(*self._pages)
+        elif self._arr is not None and self.orphaned and self._runtime.prog is not None:
+            self._delete(self._runtime.prog, self._arr)
 
 
 class BorrowedNdarray:
@@ -189,23 +205,34 @@ class Bridge:
         else:
             memory.orphaned = True
 
-    def _warn_of_live_exports(self, prog):
-        memories = [reference() for reference in self._exports.values()]
-        live = sum(memory is not None and memory.belongs_to(prog) for memory in memories)
-        if live:
-            warnings.warn(
-                f"{live} ndarray(s) are still shared with other libraries. With the fast wheel their memory is freed "
-                "now, by ti.reset() or ti.init(): do not touch those views again. The source wheel (`make wheel`) "
-                "keeps the memory alive.",
-                RuntimeWarning,
-                stacklevel=_level_of_the_caller(),
-            )
+    def _keep_exports(self, prog):
+        """Hands the memory that other libraries hold over to them, before `prog` ends."""
+        for reference in list(self._exports.values()):
+            memory = reference()
+            if memory is None or not memory.belongs_to(prog):
+                continue
+            try:
+                memory.leave_program(prog, self._data_ptr(prog, memory._arr))
+            except OSError as error:
+                warnings.warn(
+                    f"An ndarray that is shared with another library is freed now, by ti.reset() or ti.init(): {error}. "
+                    "Do not touch those views again. The source wheel (`make wheel`) keeps the memory alive.",
+                    RuntimeWarning,
+                    stacklevel=_level_of_the_caller(),
+                )
+
+    def _keep_exports_at_exit(self):
+        from taichi.lang import impl  # pylint: disable=C0415
+
+        prog = impl.get_runtime().prog
+        if prog is not None:
+            self._keep_exports(prog)
 
     def _patch_program(self, program):
         finalize = program.finalize
 
-        def finalize_with_warning(prog):
-            self._warn_of_live_exports(prog)
+        def finalize_and_keep_exports(prog):
+            self._keep_exports(prog)
             finalize(prog)
 
         def filling(fill):
@@ -217,7 +244,8 @@ class Bridge:
 
             return fill_any
 
-        program.finalize = finalize_with_warning
+        program.finalize = finalize_and_keep_exports
+        atexit.register(self._keep_exports_at_exit)
         # Functions, which a class turns into its methods; bound methods it would not.
         program.delete_ndarray = lambda prog, arr: self._delete(prog, arr)
         program.get_ndarray_data_ptr_as_int = lambda prog, arr: self._data_address(prog, arr)

@@ -1,5 +1,12 @@
 // The extension of the fast wheel: the series' own capsule code, compiled by
-// itself beside the released core.
+// itself beside the released core, and what it takes to get memory out of that
+// core.
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 
 #include "taichi/python/dlpack_capsule.h"
 
@@ -13,6 +20,51 @@ struct ImportedMemory {
   std::shared_ptr<void> owner;
 };
 
+// Reserves addresses, at `address` or nowhere unless it is null.
+void *reserve(void *address, std::size_t size) {
+  const int at_address = address == nullptr ? 0 : MAP_FIXED_NOREPLACE;
+  return mmap(address, size, PROT_NONE,
+              MAP_PRIVATE | MAP_ANONYMOUS | at_address, -1, 0);
+}
+
+// Moves the pages of [from, from + size) to `to`, whose addresses are reserved.
+// The old addresses stay mapped where the kernel can do so (Linux 5.7).
+bool move_pages(void *from, void *to, std::size_t size) {
+  const int fixed = MREMAP_MAYMOVE | MREMAP_FIXED;
+  return mremap(from, size, size, fixed | MREMAP_DONTUNMAP, to) == to ||
+         (errno == EINVAL && mremap(from, size, size, fixed, to) == to);
+}
+
+// The released core unmaps an ndarray's block when it forgets it. Carries the
+// pages aside while `forget` makes it do so, and back to their addresses.
+// Raises OSError, with nothing done, where the pages cannot be moved.
+void keep_pages(uintptr_t address, std::size_t size, const py::object &forget) {
+  auto *block = reinterpret_cast<void *>(address);
+  void *aside = reserve(nullptr, size);
+  if (aside == MAP_FAILED || !move_pages(block, aside, size)) {
+    const int error = errno;
+    if (aside != MAP_FAILED) {
+      munmap(aside, size);
+    }
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw py::error_already_set();
+  }
+  forget();
+  // Another thread may have mapped something here in between. Its memory must
+  // not be overwritten, and views must not show it.
+  void *old_place = reserve(block, size);
+  if (old_place != block ||
+      mremap(aside, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, block) !=
+          block) {
+    std::fputs(
+        "taichi: memory shared with another library lost its address while "
+        "its program ended; do not run ti.reset() beside other threads\n",
+        stderr);
+    std::abort();
+  }
+}
+
 }  // namespace
 
 PYBIND11_MODULE(taichi_dlpack, m) {
@@ -21,5 +73,10 @@ PYBIND11_MODULE(taichi_dlpack, m) {
   py::class_<ImportedMemory>(m, "ImportedMemory");
   m.def("take_over", [](dlpack::ImportedArray &array) {
     return ImportedMemory{array.take_over()};
+  });
+
+  m.def("keep_pages", &keep_pages);
+  m.def("free_pages", [](uintptr_t address, std::size_t size) {
+    munmap(reinterpret_cast<void *>(address), size);
   });
 }

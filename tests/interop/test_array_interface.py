@@ -98,7 +98,6 @@ class TestCpu:
         gc.collect()
         assert not view.any()
 
-    @pytest.mark.needs_core("memory does not outlive ti.reset() on the released core")
     def test_memory_stays_valid_across_reset(self):
         code = """
             nd = ti.ndarray(ti.f32, (4096,))

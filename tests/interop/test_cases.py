@@ -275,7 +275,6 @@ def test_case_22_an_old_ndarray_frees_nothing_of_the_new_program():
         assert all((values_of(nd) == numbers((256,), "f32")).all() for nd in new)
 
 
-@pytest.mark.needs_core("memory does not outlive ti.reset() on the released core")
 class TestCase23And35Reset:
     def test_case_23_view_read_after_reset(self, torch):  # pylint: disable=unused-argument
         code = """
@@ -338,20 +337,6 @@ class TestCase23And35Reset:
             print("UNTOUCHED")
         """
         assert_quiet_exit(run_python(code), "UNTOUCHED")
-
-
-@pytest.mark.fast_only("the built core keeps exported memory past ti.reset()")
-def test_case_23_the_fast_wheel_warns_at_reset():
-    code = """
-        nd = ti.ndarray(ti.f32, (4096,))
-        capsule = nd.__dlpack__()
-        ti.reset()
-        print("END", flush=True)
-        os._exit(0)
-    """
-    result = run_python(code)
-    assert result.returncode == 0 and "END" in result.stdout, result.stdout + result.stderr
-    assert "reset" in result.stdout + result.stderr and "warn" in (result.stdout + result.stderr).lower()
 
 
 def test_case_26_a_launch_costs_what_a_native_one_costs():
