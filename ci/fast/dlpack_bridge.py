@@ -235,6 +235,13 @@ class Bridge:
             self._keep_exports(prog)
             finalize(prog)
 
+        # A class makes methods of functions, but not of bound methods.
+        def delete_any(prog, arr):
+            self._delete(prog, arr)
+
+        def data_address_of_any(prog, arr):
+            return self._data_address(prog, arr)
+
         def filling(fill):
             def fill_any(prog, arr, value):
                 if isinstance(arr, BorrowedNdarray):
@@ -246,9 +253,8 @@ class Bridge:
 
         program.finalize = finalize_and_keep_exports
         atexit.register(self._keep_exports_at_exit)
-        # Functions, which a class turns into its methods; bound methods it would not.
-        program.delete_ndarray = lambda prog, arr: self._delete(prog, arr)
-        program.get_ndarray_data_ptr_as_int = lambda prog, arr: self._data_address(prog, arr)
+        program.delete_ndarray = delete_any
+        program.get_ndarray_data_ptr_as_int = data_address_of_any
         for name in ("fill_float", "fill_int", "fill_uint"):
             setattr(program, name, filling(getattr(program, name)))
 

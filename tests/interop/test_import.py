@@ -756,7 +756,8 @@ class TestRaisingProducer:
 
 class TestBeforeInit:
     def test_import_says_to_call_init(self):
-        code = """
+        here = helpers.__file__.rpartition("/")[0]
+        code = f"""
             import os, sys
             sys.path.insert(0, {here!r})
             import taichi as ti
@@ -770,9 +771,7 @@ class TestBeforeInit:
                     print("REFUSED")
             del x
             assert fake.open == 0
-        """.format(
-            here=helpers.__file__.rpartition("/")[0]
-        )
+        """
         result = helpers.run_python(code, init_first=False)
         helpers.assert_quiet_exit(result)
         assert result.stdout.count("REFUSED") == 2, result.stdout
