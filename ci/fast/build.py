@@ -78,6 +78,10 @@ class Target:
 
     def check(self):
         missing = []
+        if not self.platform.startswith("linux"):
+            raise BuildError(
+                f"the fast wheel is for Linux; this Python is for {self.platform}. make wheel builds others"
+            )
         if not (pathlib.Path(self.include) / "Python.h").exists():
             missing.append(
                 f"Python.h of Python {self.version}: apt-get install python3-dev (or python{self.version}-dev)"
@@ -201,9 +205,13 @@ def build(target, out):
         (packed,) = folder.glob("*.whl")
         out.mkdir(parents=True, exist_ok=True)
         # Into the folder first, then in one step to the name: nobody sees half a wheel.
-        partial = shutil.copy(packed, out / f".{packed.name}.partial")
+        partial = out / f".{packed.name}.partial"
         wheel = out / packed.name
-        os.replace(partial, wheel)
+        try:
+            shutil.copy(packed, partial)
+            os.replace(partial, wheel)
+        finally:
+            partial.unlink(missing_ok=True)
     say(f"done in {time.monotonic() - start:.0f} s, downloads aside")
     return wheel
 

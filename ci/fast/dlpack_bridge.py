@@ -47,8 +47,10 @@ class _ExportedMemory:
         # The pages that outlived the program: their address and size.
         self._pages = None
 
-    def belongs_to(self, prog):
-        return self._arr is not None and self._runtime.prog is prog
+    @property
+    def arr(self):
+        """The core's ndarray, or None once its program has ended."""
+        return self._arr
 
     def leave_program(self, prog, address):
         """Takes the memory out of the program, which is about to end and would unmap it."""
@@ -209,10 +211,10 @@ class Bridge:
         """Hands the memory that other libraries hold over to them, before `prog` ends."""
         for reference in list(self._exports.values()):
             memory = reference()
-            if memory is None or not memory.belongs_to(prog):
+            if memory is None or memory.arr is None:
                 continue
             try:
-                memory.leave_program(prog, self._data_ptr(prog, memory._arr))
+                memory.leave_program(prog, self._data_ptr(prog, memory.arr))
             except OSError as error:
                 warnings.warn(
                     f"An ndarray that is shared with another library is freed now, by ti.reset() or ti.init(): {error}. "
@@ -242,12 +244,18 @@ class Bridge:
         def data_address_of_any(prog, arr):
             return self._data_address(prog, arr)
 
-        def filling(fill):
+        def filling(fill, kinds):
             def fill_any(prog, arr, value):
-                if isinstance(arr, BorrowedNdarray):
-                    arr.fill(value)
-                else:
+                if not isinstance(arr, BorrowedNdarray):
                     fill(prog, arr, value)
+                    return
+                # What the core takes, and no other type.
+                if not isinstance(value, kinds):
+                    raise TypeError(f"Cannot fill an ndarray of {arr.dtype.to_string()} with {value!r}")
+                try:
+                    arr.fill(value)
+                except OverflowError as error:
+                    raise TypeError(str(error)) from None
 
             return fill_any
 
@@ -255,8 +263,9 @@ class Bridge:
         atexit.register(self._keep_exports_at_exit)
         program.delete_ndarray = delete_any
         program.get_ndarray_data_ptr_as_int = data_address_of_any
-        for name in ("fill_float", "fill_int", "fill_uint"):
-            setattr(program, name, filling(getattr(program, name)))
+        ints = (int, np.integer)
+        for name, kinds in (("fill_float", ints + (float, np.floating)), ("fill_int", ints), ("fill_uint", ints)):
+            setattr(program, name, filling(getattr(program, name), kinds))
 
     def _patch_launch_context(self, context):
         set_arg_ndarray = context.set_arg_ndarray

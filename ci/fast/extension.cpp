@@ -35,6 +35,11 @@ bool move_pages(void *from, void *to, std::size_t size) {
          (errno == EINVAL && mremap(from, size, size, fixed, to) == to);
 }
 
+bool move_back(void *aside, void *block, std::size_t size) {
+  return mremap(aside, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, block) ==
+         block;
+}
+
 // The released core unmaps an ndarray's block when it forgets it. Carries the
 // pages aside while `forget` makes it do so, and back to their addresses.
 // Raises OSError, with nothing done, where the pages cannot be moved.
@@ -50,13 +55,15 @@ void keep_pages(uintptr_t address, std::size_t size, const py::object &forget) {
     PyErr_SetFromErrno(PyExc_OSError);
     throw py::error_already_set();
   }
-  forget();
+  try {
+    forget();
+  } catch (...) {
+    move_back(aside, block, size);
+    throw;
+  }
   // Another thread may have mapped something here in between. Its memory must
   // not be overwritten, and views must not show it.
-  void *old_place = reserve(block, size);
-  if (old_place != block ||
-      mremap(aside, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, block) !=
-          block) {
+  if (reserve(block, size) != block || !move_back(aside, block, size)) {
     std::fputs(
         "taichi: memory shared with another library lost its address while "
         "its program ended; do not run ti.reset() beside other threads\n",
