@@ -20,6 +20,9 @@ Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
   check        is the series whole: export again, compare byte for byte
   bump         move the series to another release: make bump TAG=v...
   lint         black, pylint, clang-format, shellcheck, patch headers
+  fuzz         the code that judges tensors, under libFuzzer: make fuzz RUNS=N
+  sanitize     the capsule code under AddressSanitizer and UndefinedBehaviorSanitizer
+  soak         exports, imports and ndarrays in a loop, memory flat: make soak CYCLES=N
   clean        remove build/ and dist/
 
 PYTHON=path takes another Python; VENV=path an environment that already has torch.
@@ -56,6 +59,7 @@ case $verb in
   test-cuda) exec ci/test.sh cuda "$@" ;;
   demo) exec ci/demo.sh "$@" ;;
   lint) exec ci/lint.sh "$@" ;;
+  fuzz | sanitize | soak) exec "ci/$verb.sh" "$@" ;;
   clean) clean ;;
   *)
     printf "error: no verb '%s'; ./build.sh help lists them\n" "$verb" >&2
