@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "ci" / "fast"))
 import build  # noqa: E402
 
 FUZZER = ROOT / "tests" / "fuzz" / "tensor_fuzzer.cpp"
-INSTALL = "apt-get install clang-15 libclang-rt-15-dev"
+INSTALL = "apt-get install clang-15 libclang-common-15-dev"
 FLAGS = ["-std=c++17", "-O1", "-g", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror"]
 # A program that goes on after its first fault would look like one without.
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
