@@ -40,21 +40,17 @@ class _ExportedMemory:
 
     def __init__(self, runtime, arr, delete):
         self._runtime = runtime
-        self._arr = arr
+        # The core's ndarray, or None once its program has ended.
+        self.arr = arr
         self._delete = delete
         # Whether the Python ndarray is gone, so that the last export deletes.
         self.orphaned = False
         # The pages that outlived the program: their address and size.
         self._pages = None
 
-    @property
-    def arr(self):
-        """The core's ndarray, or None once its program has ended."""
-        return self._arr
-
     def leave_program(self, prog, address):
         """Takes the memory out of the program, which is about to end and would unmap it."""
-        arr, self._arr = self._arr, None
+        arr, self.arr = self.arr, None
         nbytes = arr.nelement() * arr.element_size()
         if nbytes == 0:
             return
@@ -65,8 +61,8 @@ class _ExportedMemory:
     def __del__(self):
         if self._pages is not None:
             ext.free_pages(*self._pages)
-        elif self._arr is not None and self.orphaned and self._runtime.prog is not None:
-            self._delete(self._runtime.prog, self._arr)
+        elif self.arr is not None and self.orphaned and self._runtime.prog is not None:
+            self._delete(self._runtime.prog, self.arr)
 
 
 class BorrowedNdarray:
@@ -172,11 +168,15 @@ class Bridge:
             return arr.memory
         return self._exported_memory(arr)
 
+    def _live_memory(self, arr):
+        """What the live exports of `arr` hold, or None."""
+        reference = self._exports.get(arr)
+        return reference() if reference is not None else None
+
     def _exported_memory(self, arr):
         from taichi.lang import impl  # pylint: disable=C0415
 
-        reference = self._exports.get(arr)
-        memory = reference() if reference is not None else None
+        memory = self._live_memory(arr)
         if memory is None:
             memory = _ExportedMemory(impl.get_runtime(), arr, self._delete_ndarray)
             self._exports[arr] = weakref.ref(memory)
@@ -200,8 +200,7 @@ class Bridge:
         if isinstance(arr, BorrowedNdarray):
             arr.release()
             return
-        reference = self._exports.get(arr)
-        memory = reference() if reference is not None else None
+        memory = self._live_memory(arr)
         if memory is None:
             self._delete_ndarray(prog, arr)
         else:
@@ -271,12 +270,9 @@ class Bridge:
         set_arg_ndarray = context.set_arg_ndarray
         set_arg_ndarray_with_grad = context.set_arg_ndarray_with_grad
 
-        def set_external(launch, indices, arr, grad_address):
-            launch.set_arg_external_array_with_shape(indices, arr.address, arr.nbytes, arr.shape, grad_address)
-
         def set_any(launch, indices, arr):
-            if type(arr) is BorrowedNdarray:
-                set_external(launch, indices, arr, 0)
+            if isinstance(arr, BorrowedNdarray):
+                launch.set_arg_external_array_with_shape(indices, arr.address, arr.nbytes, arr.shape, 0)
             else:
                 set_arg_ndarray(launch, indices, arr)
 
