@@ -13,7 +13,8 @@ Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
   wheel        the patched Taichi from source (./build.sh wheel --help)
   test-cpu     the tests on the source wheel, on the CPU
   test-cpp     the C++ tests of the series, after make wheel
-  test-cuda    the tests on the source wheel, on a real GPU
+  test-cuda-sim  the CUDA tests on a simulated driver, on each wheel; no GPU needed
+  test-cuda    the tests on a real GPU, with a report: make test-cuda WHEEL=path REPORT=folder
 
   apply        the patched tree in build/taichi
   export       the commits of build/taichi into patches/
@@ -22,6 +23,7 @@ Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
   lint         black, pylint, clang-format, shellcheck, patch headers
   fuzz         the code that judges tensors, under libFuzzer: make fuzz RUNS=N
   sanitize     the capsule code under AddressSanitizer and UndefinedBehaviorSanitizer
+  valgrind     orders of events in the life of shared memory, under valgrind: make valgrind ORDERS=N
   soak         exports, imports and ndarrays in a loop, memory flat: make soak CYCLES=N
   clean        remove build/ and dist/
 
@@ -56,10 +58,11 @@ case $verb in
   test) exec ci/test.sh fast "$@" ;;
   test-cpu) exec ci/test.sh cpu "$@" ;;
   test-cpp) exec ci/test_cpp.sh "$@" ;;
-  test-cuda) exec ci/test.sh cuda "$@" ;;
+  test-cuda-sim) exec ci/test_cuda_sim.sh "$@" ;;
+  test-cuda) exec bash ci/test_cuda.sh "$@" ;; # also where a copy lost the mode bits
   demo) exec ci/demo.sh "$@" ;;
   lint) exec ci/lint.sh "$@" ;;
-  fuzz | sanitize | soak) exec "ci/$verb.sh" "$@" ;;
+  fuzz | sanitize | soak | valgrind) exec "ci/$verb.sh" "$@" ;;
   clean) clean ;;
   *)
     printf "error: no verb '%s'; ./build.sh help lists them\n" "$verb" >&2

@@ -66,26 +66,55 @@ pick_python() {
   printf '%s\n' "$python"
 }
 
-# make_venv [--on-top] DIR PYTHON [REQUIREMENTS]: an environment in DIR that
-# follows its requirements file. With --on-top it sees, without changing it, what
-# PYTHON's own environment has installed.
-make_venv() {
-  local on_top=0 dir python requirements stamp
-  if [ "$1" = --on-top ]; then
-    on_top=1
-    shift
+# pick_patched_python: sets `python` to that of PYTHON or VENV, else to that of the environment in
+# which `make test-cpu`, else `make test`, installed a wheel.
+pick_patched_python() {
+  local venv
+  if [ -n "${PYTHON:-}${VENV:-}" ]; then
+    python=$(pick_python)
+    return
   fi
+  for venv in "$BUILD/venv-test-source" "$BUILD/venv-test-fast"; do
+    python=$venv/bin/python
+    ! "$python" -c 'import importlib.metadata as m; m.version("taichi")' 2>/dev/null || return 0
+  done
+  die "no environment has a patched wheel yet; make one with: make test (fast wheel) or make test-cpu (source wheel)"
+}
+
+# The lines of a .pth file that shows the packages of an outer environment. addsitedir
+# also follows the .pth files there, as a plain path would not.
+OUTER_SITES='
+import sys, sysconfig
+own = [] if sys.prefix == sys.base_prefix else [sysconfig.get_path("purelib")]
+seen = [path for path in sys.path if path.endswith("-packages")]
+for path in seen if sys.argv[1] == "all" else own:
+    print("import site; site.addsitedir(%r)" % path)
+'
+
+# make_venv [--on-top[=all]] [--without-pip] DIR PYTHON [REQUIREMENTS]: an environment in DIR
+# that follows its requirements file. With --on-top it sees, without changing it, what
+# PYTHON's own environment has installed; with --on-top=all also what a PYTHON that is no
+# environment has, or sees of others.
+make_venv() {
+  local on_top=0 pip=() dir python requirements stamp
+  while [[ $1 == --* ]]; do
+    case $1 in
+      --on-top) on_top=1 ;;
+      --on-top=all) on_top=all ;;
+      --without-pip) pip=(--without-pip) ;;
+    esac
+    shift
+  done
   dir=$1 python=$2 requirements=${3:-}
   stamp=$on_top$("$python" -c 'import sys; print(sys.version, sys.prefix)')
   stamp+=$(cat ${requirements:+"$requirements"} </dev/null)
   [ "$(cat "$dir/.stamp" 2>/dev/null)" = "$stamp" ] && return
   rm -rf "$dir"
   mkdir -p "$(dirname "$dir")"
-  "$python" -m venv "$dir" >&2 ||
+  "$python" -m venv "${pip[@]+"${pip[@]}"}" "$dir" >&2 ||
     die "$python cannot make an environment; install the module with: apt-get install python3-venv"
-  if [ "$on_top" = 1 ] && "$python" -c 'import sys; sys.exit(sys.prefix == sys.base_prefix)'; then
-    # addsitedir also follows the .pth files there, as a plain path would not.
-    "$python" -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+  if [ "$on_top" != 0 ]; then
+    "$python" -c "$OUTER_SITES" "$on_top" \
       >"$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
   fi
   if [ -n "$requirements" ]; then
@@ -102,4 +131,12 @@ newest_wheel() {
   [ -d "$DIST" ] || return 0
   tag=$("$2" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
   find "$DIST" -maxdepth 1 -name "taichi-$1-$tag-*.whl" -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d ' ' -f 2-
+}
+
+# Upstream's tests of what the series touches: ndarrays, external arrays, the public names.
+# Paths in the patched tree.
+upstream_tests() {
+  printf 'tests/python/test_%s.py\n' api ndarray ad_ndarray numpy numpy_io torch_io torch_ad \
+    get_external_tensor_shape graph callable_template_mapper memory gc copy_from shared_array kernel_arg_errors
+  (cd "$TREE" && find tests/python -name 'test_dlpack*.py' | sort)
 }

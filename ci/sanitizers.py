@@ -62,9 +62,8 @@ def build_fuzzer(cpp, out):
 
 def build_extension(target, cpp, out):
     runtime("asan", "so")
-    tools = build.get_tools(target)
-    includes = [f"-I{cpp}", "-isystem", tools / "pybind11" / "include", "-isystem", target.include]
-    sources = [cpp / source for source in build.SOURCES] + [build.HERE / "extension.cpp"]
+    includes = build.extension_includes(target, build.get_tools(target), cpp)
+    sources = build.extension_sources(cpp)
     flags = [*FLAGS, *SANITIZE, "-shared-libasan", "-shared", "-fPIC", "-fvisibility=hidden"]
     build.run(compiler(), *flags, *includes, *sources, "-o", out / f"taichi_dlpack{target.suffix}")
 

@@ -7,20 +7,7 @@ set -euo pipefail
 # shellcheck source=ci/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-pick_environment() {
-  local venv
-  if [ -n "${PYTHON:-}${VENV:-}" ]; then
-    python=$(pick_python)
-    return
-  fi
-  for venv in "$BUILD/venv-test-source" "$BUILD/venv-test-fast"; do
-    python=$venv/bin/python
-    ! "$python" -c 'import importlib.metadata as m; m.version("taichi")' 2>/dev/null || return 0
-  done
-  die "no environment has a patched wheel yet; make one with: make test (fast wheel) or make test-cpu (source wheel)"
-}
-
-pick_environment
+pick_patched_python
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 # Kernels are cached under Taichi's version alone: another wheel's must not be found.

@@ -1,21 +1,16 @@
 #!/usr/bin/env bash
-# make test, test-cpu, test-cuda: the test matrix on one wheel and one backend.
-#   ci/test.sh fast|cpu|cuda [pytest arguments]
+# make test, test-cpu: the test matrix on one wheel, on the CPU. On a GPU: ci/test_cuda.sh.
+#   ci/test.sh fast|cpu [pytest arguments]
 # With pytest arguments only those tests run; without, also upstream's own.
 set -euo pipefail
 # shellcheck source=ci/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Upstream's tests of what the series touches: ndarrays, external arrays, the public names.
-UPSTREAM_TESTS=(api ndarray ad_ndarray numpy numpy_io torch_io torch_ad get_external_tensor_shape graph
-  callable_template_mapper memory gc copy_from shared_array kernel_arg_errors)
-
 kind=${1:-}
 case $kind in
-  fast) arch=cpu verb=test version=$(wheel_version).fast ;;
-  cpu) arch=cpu verb=test-cpu version=$(wheel_version) ;;
-  cuda) arch=cuda verb=test-cuda version=$(wheel_version) ;;
-  *) die "usage: ci/test.sh fast|cpu|cuda [pytest arguments]" ;;
+  fast) verb=test version=$(wheel_version).fast ;;
+  cpu) verb=test-cpu version=$(wheel_version) ;;
+  *) die "usage: ci/test.sh fast|cpu [pytest arguments]" ;;
 esac
 shift
 
@@ -64,26 +59,26 @@ own_suites() {
     folder=${folder%/}
     # The harness is the same whatever the wheel.
     [ "$folder" != tests/harness ] || [ "$kind" = fast ] || continue
+    # These need a GPU, or a simulated one: ci/test_cuda.sh, ci/test_cuda_sim.sh.
+    [[ $folder != tests/cuda* ]] || continue
     run_suite "${folder##*/}" "$folder"
   done
 }
 
 upstream_suite() {
-  local name files=()
+  local files
   if ! have_source; then
     left_out="upstream's own tests: $(source_is_missing)"
     return
   fi
   "$ROOT/ci/series.sh" ready
+  mapfile -t files < <(upstream_tests)
   cd "$TREE"
-  for name in "${UPSTREAM_TESTS[@]}"; do files+=("tests/python/test_$name.py"); done
-  mapfile -t -O ${#files[@]} files < <(find tests/python -name 'test_dlpack*.py' | sort)
   PYTHONPATH=$ROOT/ci run_suite upstream -p upstream_exceptions "${files[@]}"
 }
 
 left_out=
 python=$(pick_python)
-[ "$arch" != cuda ] || "$python" "$ROOT/ci/has_gpu.py" || exit 1
 find_wheel
 venv=$BUILD/venv-test-$([ "$kind" = fast ] && echo fast || echo source)
 prepare_environment
@@ -95,7 +90,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 # Kernels are cached under Taichi's version alone: another wheel's must not be found.
 export TI_OFFLINE_CACHE_FILE_PATH=$scratch/cache PYTHONDONTWRITEBYTECODE=1
-export TI_TEST_ARCH=$arch TI_WANTED_ARCHS=$arch TI_TEST_WHEEL=$kind
+export TI_TEST_ARCH=cpu TI_WANTED_ARCHS=cpu TI_TEST_WHEEL=$kind
 unset VENV PYTHON FORCE TAG
 
 if [ $# -gt 0 ]; then
@@ -105,5 +100,5 @@ else
   own_suites
   upstream_suite
 fi
-"$venv/bin/python" "$ROOT/ci/summary.py" "$results" --arch "$arch" --left-out "$left_out" "${statuses[@]}" ||
+"$venv/bin/python" "$ROOT/ci/summary.py" "$results" --arch cpu --left-out "$left_out" "${statuses[@]}" ||
   die "make $verb failed; run one test again with: ./build.sh $verb NODE_ID"

@@ -24,8 +24,21 @@ TOOLS = ("pybind11==3.1.0", "wheel==0.45.1")
 
 # The files of the series that the wheel takes, as `git apply` patterns.
 PYTHON_FILES = "python/taichi/*"
-CPP_FILES = ("taichi/program/dlpack*", "taichi/python/dlpack_capsule*")
-SOURCES = ("taichi/program/dlpack_tensor.cpp", "taichi/python/dlpack_capsule.cpp")
+CPP_FILES = (
+    "taichi/program/dlpack*",
+    "taichi/python/dlpack_capsule*",
+    "taichi/python/export_cuda_interop*",
+    "taichi/rhi/cuda/cuda_interop*",
+)
+SOURCES = (
+    "taichi/program/dlpack_tensor.cpp",
+    "taichi/python/dlpack_capsule.cpp",
+    "taichi/python/export_cuda_interop.cpp",
+    "taichi/rhi/cuda/cuda_interop.cpp",
+)
+
+# What stands in for the built core.
+BRIDGE = ("dlpack_bridge.py", "snode_tree_bridge.py", "kept_pages.py")
 
 HOOK = """
 # The fast wheel supplies what the released core lacks.
@@ -139,10 +152,19 @@ def apply_series(tree, includes):
         run("git", "apply", "--whitespace=nowarn", *arguments, patch, cwd=tree, env=environment)
 
 
+def extension_includes(target, tools, cpp):
+    """Compiler flags: the series' headers, those that stand in for the core's, pybind11's and Python's."""
+    ours = ["-DTI_WITH_CUDA", f"-I{cpp}", f"-I{HERE / 'include'}"]
+    return [*ours, "-isystem", tools / "pybind11" / "include", "-isystem", target.include]
+
+
+def extension_sources(cpp):
+    return [cpp / source for source in SOURCES] + [HERE / "extension.cpp"]
+
+
 def compile_extension(target, tools, cpp, output):
     flags = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
-    includes = [f"-I{cpp}", "-isystem", tools / "pybind11" / "include", "-isystem", target.include]
-    sources = [cpp / source for source in SOURCES] + [HERE / "extension.cpp"]
+    includes, sources = extension_includes(target, tools, cpp), extension_sources(cpp)
     objects = [cpp / f"{source.stem}.o" for source in sources]
 
     def compile_one(source, obj):
@@ -151,7 +173,17 @@ def compile_extension(target, tools, cpp, output):
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_one, sources, objects))
     # The C++ runtime goes in, so that the wheel does not ask for this machine's.
-    run(compiler(), "-shared", *objects, "-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-o", output)
+    run(
+        compiler(),
+        "-shared",
+        *objects,
+        "-static-libstdc++",
+        "-static-libgcc",
+        "-Wl,--exclude-libs,ALL",
+        "-ldl",
+        "-o",
+        output,
+    )
 
 
 def unpack(target, tools, release, folder):
@@ -184,7 +216,8 @@ def assemble(target, tools, release, folder):
     say("compiling the capsule code")
     core = tree / "taichi" / "_lib" / "core"
     compile_extension(target, tools, folder, core / f"taichi_dlpack{target.suffix}")
-    shutil.copy(HERE / "dlpack_bridge.py", tree / "taichi" / "_lib")
+    for module in BRIDGE:
+        shutil.copy(HERE / module, tree / "taichi" / "_lib")
     with open(tree / "taichi" / "_lib" / "__init__.py", "a", encoding="utf-8") as init:
         init.write(HOOK)
     rename_version(tree, f"{RELEASE}+dlpack{series_number()}.fast", target)

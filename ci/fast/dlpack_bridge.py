@@ -5,7 +5,9 @@ implemented with the capsule code of the series, compiled as the extension
 `taichi_dlpack`, and with the released core's bindings:
 
 - An export holds the core's ndarray, whose deletion waits for the last export. When the
-  program ends first, the pages are carried out of it, to the same addresses.
+  program ends first, the pages are carried out of it, to the same addresses. Memory on a
+  GPU cannot be carried; a warning says so then.
+- Fields: see snode_tree_bridge.py.
 - An import is an object that answers as the core's ndarray does. Kernels get its
   memory as they get that of a NumPy array.
 
@@ -13,25 +15,30 @@ What needs the built core is refused or warned about at the moment it matters.
 """
 
 import atexit
-import mmap
-import sys
-import warnings
+import math
 import weakref
 
 import numpy as np
 
 from taichi._lib.core import taichi_dlpack as ext
+from taichi._lib.kept_pages import warn_of_freed, whole_pages
+from taichi._lib.snode_tree_bridge import NEEDS_SOURCE_WHEEL, TreeBridge
 
-_NEEDS_SOURCE_WHEEL = "The fast wheel cannot do this; build the source wheel (`make wheel`) for it."
+_INT32_MAX = 2**31 - 1
 
 # Core names of the extension that need nothing else.
-_CAPSULE_NAMES = (
+_EXTENSION_NAMES = (
     "DLPACK_VERSION",
     "DLPACK_FLAG_READ_ONLY",
     "DLPACK_FLAG_IS_COPIED",
     "ImportedArray",
     "dlpack_typestr",
     "export_dlpack",
+    "cuda_device_ordinal",
+    "cuda_check_device_memory",
+    "cuda_make_stream_wait",
+    "cuda_wait_for_stream",
+    "cuda_copy_to_host",
 )
 
 
@@ -54,7 +61,7 @@ class _ExportedMemory:
         nbytes = arr.nelement() * arr.element_size()
         if nbytes == 0:
             return
-        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = whole_pages(nbytes)
         ext.keep_pages(address, size, lambda: self._delete(prog, arr))
         self._pages = (address, size)
 
@@ -65,10 +72,57 @@ class _ExportedMemory:
             self._delete(self._runtime.prog, self.arr)
 
 
+class _HostElements:
+    """The elements of an array in host memory, one by one."""
+
+    def __init__(self, shape, typestr, address):
+        self._values = (
+            np.asarray(_Described({"shape": shape, "typestr": typestr, "data": (address, False), "version": 3}))
+            if address and all(shape)
+            # Only the 0s matter. NumPy refuses a product of the other extents that is too large.
+            else np.empty([min(extent, 1) for extent in shape], typestr)
+        )
+
+    def read(self, key):
+        return self._values[key]
+
+    def write(self, key, value):
+        self._values[key] = value
+
+    def fill(self, value):
+        self._values[...] = value
+
+
+class _DeviceElements:
+    """The elements of an array in the memory of a GPU, copied to the host and back."""
+
+    def __init__(self, shape, typestr, address):
+        self._shape = shape
+        self._dtype = np.dtype(typestr)
+        self._address = address
+
+    def _element(self, key):
+        return self._address + int(np.ravel_multi_index(key, self._shape)) * self._dtype.itemsize
+
+    def read(self, key):
+        value = np.empty((), self._dtype)
+        ext.cuda_copy_to_host(value.ctypes.data, self._element(key), value.nbytes)
+        return value[()]
+
+    def write(self, key, value):
+        value = np.array(value, self._dtype)
+        ext.cuda_copy_to_device(self._element(key), value.ctypes.data, value.nbytes)
+
+    def fill(self, value):
+        values = np.full(self._shape, value, self._dtype)
+        if values.nbytes:
+            ext.cuda_copy_to_device(self._address, values.ctypes.data, values.nbytes)
+
+
 class BorrowedNdarray:
     """Answers as the core's Ndarray does, on memory of another library."""
 
-    def __init__(self, core, array, data_type, shape):
+    def __init__(self, core, array, data_type, shape, on_cuda):
         self._core = core
         self.dtype = data_type
         self.shape = list(shape)
@@ -77,13 +131,16 @@ class BorrowedNdarray:
         self._element_shape = self._total_shape[len(shape) :]
         self._scalar = getattr(core, f"DataType_{array.dtype}")
         self._nelement = int(np.prod(shape, dtype=np.int64))
-        self._values = _host_view(array, core.dlpack_typestr(array.dtype))
-        self.memory = ext.take_over(array)
+        self._typestr = typestr = core.dlpack_typestr(array.dtype)
+        self._item_size = np.dtype(typestr).itemsize
+        address = array.address if array.num_elements else 0
+        self._elements = (_DeviceElements if on_cuda else _HostElements)(array.shape, typestr, address)
+        self.memory = ext.take_over(array, on_cuda)
 
     def release(self):
         """Gives the memory back, unless an export holds it too."""
         self.memory = None
-        self._values = None
+        self._elements = None
 
     def total_shape(self):
         return self._total_shape
@@ -98,29 +155,29 @@ class BorrowedNdarray:
         return self._nelement
 
     def element_size(self):
-        return self._values.itemsize * int(np.prod(self._element_shape, dtype=np.int64))
+        return self._item_size * int(np.prod(self._element_shape, dtype=np.int64))
 
     @property
     def nbytes(self):
-        return self._values.nbytes
+        return self._nelement * self.element_size()
 
     def fill(self, value):
-        self._values[...] = value
+        self._elements.fill(value)
 
     def read_int(self, key):
-        return int(self._values[tuple(key)])
+        return int(self._elements.read(tuple(key)))
 
     read_uint = read_int
 
     def read_float(self, key):
-        return float(self._values[tuple(key)])
+        return float(self._elements.read(tuple(key)))
 
     def write_int(self, key, value):
         # As the core does: the low bits of the value.
-        self._values[tuple(key)] = np.int64(value).astype(self._values.dtype)
+        self._elements.write(tuple(key), np.int64(value).astype(self._typestr))
 
     def write_float(self, key, value):
-        self._values[tuple(key)] = value
+        self._elements.write(tuple(key), value)
 
 
 class _Described:
@@ -130,14 +187,6 @@ class _Described:
         self.__array_interface__ = interface
 
 
-def _host_view(array, typestr):
-    if array.num_elements == 0:
-        return np.empty(array.shape, np.dtype(typestr))
-    return np.asarray(
-        _Described({"shape": array.shape, "typestr": typestr, "data": (array.address, False), "version": 3})
-    )
-
-
 class Bridge:
     """Adds the missing names to the core, once."""
 
@@ -145,28 +194,42 @@ class Bridge:
         self._core = core
         # The live exports of each core ndarray. Neither side is kept alive by the table.
         self._exports = weakref.WeakKeyDictionary()
-        self._delete_ndarray = core.Program.delete_ndarray
+        # The core ndarrays that consumers use on CUDA streams other than Taichi's.
+        self._on_any_stream = weakref.WeakSet()
+        self._core_delete = core.Program.delete_ndarray
+        self._trees = TreeBridge(core)
         self._data_ptr = core.Program.get_ndarray_data_ptr_as_int
 
     def install(self):
         core = self._core
-        for name in _CAPSULE_NAMES:
+        for name in _EXTENSION_NAMES:
             setattr(core, name, getattr(ext, name))
         core.ndarray_to_dlpack = self._ndarray_to_dlpack
         core.import_ndarray = self._import_ndarray
         core.share_ndarray_memory = self._share_ndarray_memory
-        core.cuda_device_ordinal = _refuse_cuda
         self._patch_program(core.Program)
+        self._trees.install()
         self._patch_launch_context(core.KernelLaunchContext)
         self._patch_graph(core.CompiledGraph)
 
     def _data_address(self, prog, arr):
         return arr.address if isinstance(arr, BorrowedNdarray) else self._data_ptr(prog, arr)
 
-    def _share_ndarray_memory(self, arr):
+    def _on_cuda(self, prog):
+        return prog.config().arch == self._core.Arch.cuda
+
+    def _share_ndarray_memory(self, arr, on_any_stream):
         if isinstance(arr, BorrowedNdarray):
             return arr.memory
+        if on_any_stream:
+            self._on_any_stream.add(arr)
         return self._exported_memory(arr)
+
+    def _delete_ndarray(self, prog, arr):
+        if arr in self._on_any_stream:
+            # The core frees in the order of its own stream.
+            ext.cuda_wait_for_device()
+        self._core_delete(prog, arr)
 
     def _live_memory(self, arr):
         """What the live exports of `arr` hold, or None."""
@@ -182,19 +245,21 @@ class Bridge:
             self._exports[arr] = weakref.ref(memory)
         return memory
 
-    def _ndarray_to_dlpack(self, prog, arr, device, flags, versioned):
+    def _ndarray_to_dlpack(self, prog, arr, device, flags, versioned, on_any_stream):
         return ext.export_dlpack(
             self._data_address(prog, arr),
             self._core.data_type_name(arr.element_data_type()),
             arr.total_shape(),
+            None,
             device,
             flags,
             versioned,
-            self._share_ndarray_memory(arr),
+            self._share_ndarray_memory(arr, on_any_stream),
         )
 
     def _import_ndarray(self, prog, array, data_type, shape, layout):  # pylint: disable=unused-argument
-        return BorrowedNdarray(self._core, array, data_type, shape)
+        ext.cuda_release_finished()
+        return BorrowedNdarray(self._core, array, data_type, shape, self._on_cuda(prog))
 
     def _delete(self, prog, arr):
         if isinstance(arr, BorrowedNdarray):
@@ -212,15 +277,15 @@ class Bridge:
             memory = reference()
             if memory is None or memory.arr is None:
                 continue
+            if self._on_cuda(prog):
+                memory.arr = None
+                warn_of_freed("An ndarray", "memory of a GPU ends with its program")
+                continue
             try:
                 memory.leave_program(prog, self._data_ptr(prog, memory.arr))
             except OSError as error:
-                warnings.warn(
-                    f"An ndarray that is shared with another library is freed now, by ti.reset() or ti.init(): {error}. "
-                    "Do not touch those views again. The source wheel (`make wheel`) keeps the memory alive.",
-                    RuntimeWarning,
-                    stacklevel=_level_of_the_caller(),
-                )
+                warn_of_freed("An ndarray", error)
+        self._trees.keep_exports(prog)
 
     def _keep_exports_at_exit(self):
         from taichi.lang import impl  # pylint: disable=C0415
@@ -230,11 +295,24 @@ class Bridge:
             self._keep_exports(prog)
 
     def _patch_program(self, program):
+        create_ndarray = program.create_ndarray
         finalize = program.finalize
+        synchronize = program.synchronize
+
+        # The core counts elements in int: it would allocate less than the shape says.
+        def create_countable(prog, dtype, shape, *args, **keywords):
+            _check_count(shape)
+            return create_ndarray(prog, dtype, shape, *args, **keywords)
 
         def finalize_and_keep_exports(prog):
             self._keep_exports(prog)
+            if self._on_cuda(prog):
+                ext.cuda_finish_releases()
             finalize(prog)
+
+        def synchronize_and_release(prog):
+            synchronize(prog)
+            ext.cuda_release_finished()
 
         # A class makes methods of functions, but not of bound methods.
         def delete_any(prog, arr):
@@ -258,7 +336,9 @@ class Bridge:
 
             return fill_any
 
+        program.create_ndarray = create_countable
         program.finalize = finalize_and_keep_exports
+        program.synchronize = synchronize_and_release
         atexit.register(self._keep_exports_at_exit)
         program.delete_ndarray = delete_any
         program.get_ndarray_data_ptr_as_int = data_address_of_any
@@ -272,6 +352,8 @@ class Bridge:
 
         def set_any(launch, indices, arr):
             if isinstance(arr, BorrowedNdarray):
+                # A kernel would compute its index in 32 bits, and leave the memory.
+                _check_count(arr.total_shape())
                 launch.set_arg_external_array_with_shape(indices, arr.address, arr.nbytes, arr.shape, 0)
             else:
                 set_arg_ndarray(launch, indices, arr)
@@ -283,6 +365,7 @@ class Bridge:
             from taichi.lang import impl  # pylint: disable=C0415
 
             prog = impl.get_runtime().prog
+            _check_count(arr.total_shape())
             nbytes = arr.nelement() * arr.element_size()
             launch.set_arg_external_array_with_shape(
                 indices, self._data_address(prog, arr), nbytes, arr.shape, self._data_address(prog, grad)
@@ -298,22 +381,18 @@ class Bridge:
         def run(compiled, config, args):
             for name, value in args.items():
                 if isinstance(value, BorrowedNdarray):
-                    raise RuntimeError(f"Graph argument {name} is an imported ndarray. {_NEEDS_SOURCE_WHEEL}")
+                    raise RuntimeError(f"Graph argument {name} is an imported ndarray. {NEEDS_SOURCE_WHEEL}")
             jit_run(compiled, config, args)
 
         graph.jit_run = run
 
 
-def _level_of_the_caller():
-    """The `stacklevel` at which a warning names the line outside Taichi that led here."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("taichi."):
-        level, frame = level + 1, frame.f_back
-    return level
-
-
-def _refuse_cuda():
-    raise BufferError(f"Sharing memory on CUDA was asked for. {_NEEDS_SOURCE_WHEEL}")
+def _check_count(shape):
+    """Raises for more elements than the released core can count."""
+    if math.prod(map(int, shape)) > _INT32_MAX:
+        raise RuntimeError(
+            f"An ndarray of shape {tuple(shape)} has more than {_INT32_MAX} elements. {NEEDS_SOURCE_WHEEL}"
+        )
 
 
 def install(core):

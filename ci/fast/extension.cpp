@@ -9,15 +9,34 @@
 #include <cstdlib>
 
 #include "taichi/python/dlpack_capsule.h"
+#include "taichi/python/export_cuda_interop.h"
+#include "taichi/rhi/cuda/cuda_driver.h"
+#include "taichi/rhi/cuda/cuda_interop.h"
 
 namespace {
 
 namespace py = pybind11;
 namespace dlpack = taichi::lang::dlpack;
 
-// Keeps imported memory alive; its last holder calls the producer's deleter.
-struct ImportedMemory {
-  std::shared_ptr<void> owner;
+namespace cuda = taichi::lang::cuda;
+
+// Keeps imported memory alive; its last holder calls the producer's deleter,
+// on CUDA once Taichi's kernels are done.
+class ImportedMemory {
+ public:
+  ImportedMemory(std::shared_ptr<void> owner, bool on_cuda)
+      : owner_(std::move(owner)), on_cuda_(on_cuda) {
+  }
+  ImportedMemory(ImportedMemory &&) = default;
+  ~ImportedMemory() {
+    if (owner_ != nullptr && on_cuda_) {
+      cuda::release_after_launches(std::move(owner_));
+    }
+  }
+
+ private:
+  std::shared_ptr<void> owner_;
+  bool on_cuda_;
 };
 
 // Reserves addresses, at `address` or nowhere unless it is null.
@@ -78,9 +97,27 @@ PYBIND11_MODULE(taichi_dlpack, m) {
   dlpack::export_dlpack(m);
 
   py::class_<ImportedMemory>(m, "ImportedMemory");
-  m.def("take_over", [](dlpack::ImportedArray &array) {
-    return ImportedMemory{array.take_over()};
+  m.def(
+      "take_over",
+      [](dlpack::ImportedArray &array, bool on_cuda) {
+        return ImportedMemory(array.take_over(), on_cuda);
+      },
+      py::arg("array"), py::arg("on_cuda") = false);
+
+  taichi::export_cuda_interop(m);
+  m.def("cuda_copy_to_device", [](uintptr_t device, uintptr_t host,
+                                  std::size_t size) {
+    auto &copy = taichi::lang::CUDADriver::get_instance_without_context()
+                     .memcpy_host_to_device;
+    const uint32_t error = copy.call(reinterpret_cast<void *>(device),
+                                     reinterpret_cast<void *>(host), size);
+    if (error != 0) {
+      throw cuda::InteropError(copy.get_error_message(error));
+    }
   });
+  m.def("cuda_wait_for_device", &cuda::wait_for_device);
+  m.def("cuda_release_finished", &cuda::release_finished);
+  m.def("cuda_finish_releases", &cuda::finish_releases);
 
   m.def("keep_pages", &keep_pages);
   m.def("free_pages", [](uintptr_t address, std::size_t size) {

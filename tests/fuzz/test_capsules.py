@@ -274,7 +274,9 @@ class Session:
         owner = Owner(product(shape) * type_[3])
         flags = self.rng.choice((0, dl.FLAG_READ_ONLY, dl.FLAG_IS_COPIED))
         versioned = self.rng.random() < 0.5
-        self.capsules.append(core.export_dlpack(owner.address, type_[0], shape, (dl.CPU, 0), flags, versioned, owner))
+        self.capsules.append(
+            core.export_dlpack(owner.address, type_[0], shape, None, (dl.CPU, 0), flags, versioned, owner)
+        )
 
     def produce(self):
         type_, shape = self.rng.choice(TYPES), random_shape(self.rng)
@@ -363,7 +365,7 @@ class Capsules(unittest.TestCase):
             owner = Owner(product(shape) * type_[3])
             flags = dl.FLAG_READ_ONLY if versioned else 0
             array = core.ImportedArray.from_capsule(
-                core.export_dlpack(owner.address, type_[0], shape, (dl.CPU, 0), flags, versioned, owner)
+                core.export_dlpack(owner.address, type_[0], shape, None, (dl.CPU, 0), flags, versioned, owner)
             )
             address = owner.address if product(shape) else 0
             expected = ((dl.CPU, 0), type_[0], tuple(shape), address, product(shape), True, versioned, False)
@@ -429,7 +431,7 @@ class Capsules(unittest.TestCase):
         rng = random.Random(SEED)
         owner = Owner(64)
         valid = {
-            core.export_dlpack: (owner.address, "f32", [2, 3], (dl.CPU, 0), 0, True, owner),
+            core.export_dlpack: (owner.address, "f32", [2, 3], [3, 1], (dl.CPU, 0), 0, True, owner),
             core.ImportedArray.from_array_interface: (owner.address, [2], None, "<f4", (dl.CPU, 0), False, owner),
             core.ImportedArray.from_capsule: (None,),
             core.dlpack_typestr: ("f32",),

@@ -78,7 +78,10 @@ def pytest_configure(config):
 
 
 def _hypothesis_profile():
-    from hypothesis import HealthCheck, settings  # pylint: disable=C0415
+    try:
+        from hypothesis import HealthCheck, settings  # pylint: disable=C0415
+    except ImportError:
+        return  # only test_properties.py needs it
 
     settings.register_profile(
         "interop",

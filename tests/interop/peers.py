@@ -13,15 +13,20 @@ DISTRIBUTIONS = {
     "jax": "jax",
     "warp": "warp-lang",
     "tvm_ffi": "apache-tvm-ffi",
+    "cupy": "cupy-cuda13x",
 }
+# CuPy has a package for each version of CUDA.
+OTHER_DISTRIBUTIONS = {"cupy": ("cupy-cuda12x", "cupy-cuda11x", "cupy")}
 
 
 def version_of(name):
     """The installed version of a peer, or None."""
-    try:
-        return importlib.metadata.version(DISTRIBUTIONS[name])
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    for distribution in (DISTRIBUTIONS[name], *OTHER_DISTRIBUTIONS.get(name, ())):
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
 
 
 class Peer:
@@ -119,6 +124,21 @@ class TvmFfi(Peer):
         return ON_CUDA and not load("torch").module.cuda.is_available()
 
 
+class Cupy(Peer):
+    """Has arrays on CUDA only."""
+
+    name = "cupy"
+
+    def make(self, array):
+        return self.module.asarray(array)
+
+    def missing_device(self):
+        try:
+            return self.module.cuda.runtime.getDeviceCount() == 0
+        except self.module.cuda.runtime.CUDARuntimeError:
+            return True
+
+
 def np_type_name(array):
     return np.dtype(array.dtype).name
 
@@ -127,7 +147,7 @@ def torch_or_numpy(array):
     return load("torch").make(array) if ON_CUDA or version_of("torch") else array.copy()
 
 
-_CLASSES = {c.name: c for c in (Torch, Numpy, Jax, Warp, TvmFfi)}
+_CLASSES = {c.name: c for c in (Torch, Numpy, Jax, Warp, TvmFfi) + ((Cupy,) if ON_CUDA else ())}
 _loaded = {}
 
 

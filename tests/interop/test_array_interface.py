@@ -1,7 +1,5 @@
 """Section 3 of the contract: `__array_interface__` on the CPU, `__cuda_array_interface__` on CUDA."""
 
-import gc
-
 import numpy as np
 import pytest
 import taichi as ti
@@ -56,7 +54,7 @@ class TestBoth:
         nd = ti.from_dlpack(fake)
         interface = interface_of(nd)
         del nd
-        gc.collect()
+        helpers.collect()
         assert fake.open == 0, f"{interface} keeps the memory"
 
 
@@ -84,10 +82,10 @@ class TestCpu:
     def test_asarray_keeps_a_temporary_alive(self):
         fake = Fake(numbers((4,), "f32"))
         view = np.asarray(ti.from_dlpack(fake))
-        gc.collect()
+        helpers.collect()
         assert fake.open == 1 and (view == numbers((4,), "f32")).all()
         del view
-        gc.collect()
+        helpers.collect()
         assert fake.open == 0
 
     def test_asarray_of_an_own_temporary(self):
@@ -95,7 +93,7 @@ class TestCpu:
         others = [ti.ndarray(ti.f32, (1000,)) for _ in range(8)]
         for other in others:
             other.fill(7)
-        gc.collect()
+        helpers.collect()
         assert not view.any()
 
     def test_memory_stays_valid_across_reset(self):

@@ -1,6 +1,5 @@
 """Section 1 of the contract: `__dlpack__` and `__dlpack_device__`. One class a row of its table."""
 
-import gc
 import weakref
 
 import numpy as np
@@ -306,10 +305,10 @@ class TestCapsuleLife:
     def test_an_unconsumed_capsule_frees_everything(self, asked):
         fake = Fake(numbers((4,), "f32"))
         capsule = ti.from_dlpack(fake).__dlpack__(**asked)
-        gc.collect()
+        helpers.collect()
         assert fake.open == 1, "the capsule does not keep the memory"
         del capsule
-        gc.collect()
+        helpers.collect()
         assert fake.open == 0, "the memory was not given back"
 
     @pytest.mark.parametrize("asked", [{}, VERSIONED])
@@ -318,11 +317,11 @@ class TestCapsuleLife:
         capsule = ti.from_dlpack(fake).__dlpack__(**asked)
         view = take(capsule)
         del capsule
-        gc.collect()
+        helpers.collect()
         assert fake.open == 1, "the capsule gave up what its consumer owns"
         assert view.bytes() == numbers((4,), "f32").tobytes()
         view.delete()
-        gc.collect()
+        helpers.collect()
         assert fake.open == 0
 
     @pytest.mark.parametrize("asked", [{}, VERSIONED])
@@ -332,7 +331,7 @@ class TestCapsuleLife:
         alive = weakref.ref(array)
         view = take(array.__dlpack__(**asked))
         del array
-        gc.collect()
+        helpers.collect()
         assert alive() is None, "an export owns the memory, not the Python object"
         others = [ti.ndarray(ti.f32, (4,)) for _ in range(8)]
         for other in others:
@@ -347,7 +346,7 @@ class TestDeleter:
         fake = Fake(numbers((4,), "f32"))
         view = take(ti.from_dlpack(fake).__dlpack__(**asked))
         view.delete()
-        gc.collect()
+        helpers.collect()
         assert (fake.made, fake.deleted) == (1, 1)
 
     @pytest.mark.parametrize("asked", [{}, VERSIONED])
@@ -355,7 +354,7 @@ class TestDeleter:
         fake = Fake(numbers((4,), "f32"))
         view = take(ti.from_dlpack(fake).__dlpack__(**asked))
         view.delete_on_foreign_thread()
-        gc.collect()
+        helpers.collect()
         assert (fake.made, fake.deleted) == (1, 1)
 
     @pytest.mark.parametrize("asked", [{}, VERSIONED])
@@ -382,7 +381,7 @@ class TestDeleter:
         first, second = take(nd.__dlpack__()), take(nd.__dlpack__(**VERSIONED))
         first.delete()
         del nd
-        gc.collect()
+        helpers.collect()
         assert second.bytes() == numbers((3, 4), "f32").tobytes()
         second.delete()
 
@@ -405,7 +404,7 @@ class TestErrors:
             with pytest.raises(error):
                 array.__dlpack__(**asked)
         del array
-        gc.collect()
+        helpers.collect()
         assert fake.open == 0, "a failed export holds the memory"
 
     def test_a_refusal_passes_through_torch_after_one_call(self, torch):

@@ -112,7 +112,6 @@ class TestImport:
         del nd
         check_released(fake)
 
-    @pytest.mark.cpu_only("on CUDA the producer must pack it")
     @settings(max_examples=300)
     @given(
         data=st.data(), name=names, shape=st.lists(st.integers(0, 4), max_size=4).map(tuple), kind=kinds, copy=copies

@@ -1,6 +1,5 @@
 """Deleters on other threads and at interpreter exit (contract section 1, row "deleter")."""
 
-import gc
 import threading
 
 import pytest
@@ -18,7 +17,7 @@ class TestForeignThread:
         nd = ti.ndarray(ti.f32, (1024,))
         view = take(nd.__dlpack__(**asked))
         del nd
-        gc.collect()
+        helpers.collect()
         view.delete_on_foreign_thread()
         other = ti.ndarray(ti.f32, (1024,))
         other.fill(1)
@@ -27,9 +26,9 @@ class TestForeignThread:
     def test_last_reference_to_an_import(self, asked):
         fake = Fake(numbers((16,), "f32"))
         view = take(ti.from_dlpack(fake).__dlpack__(**asked))
-        gc.collect()
+        helpers.collect()
         view.delete_on_foreign_thread()
-        gc.collect()
+        helpers.collect()
         assert (fake.made, fake.deleted) == (1, 1)
 
     def test_last_reference_to_a_copy(self, asked):
@@ -49,9 +48,9 @@ class TestManyThreads:
         nd = ti.from_dlpack(fake)
         views = [take(nd.__dlpack__(**asked)) for _ in range(400)]
         del nd
-        gc.collect()
+        helpers.collect()
         self.run_in_threads([views[i::4] for i in range(4)], lambda part: [view.delete() for view in part])
-        gc.collect()
+        helpers.collect()
         assert (fake.made, fake.deleted) == (1, 1)
 
     def test_own_arrays_dropped_while_others_are_made(self, asked):

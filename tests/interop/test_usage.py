@@ -1,7 +1,6 @@
 """An imported ndarray is an ordinary ndarray (contract, section 2, row "use")."""
 
 import copy
-import gc
 
 import numpy as np
 import pytest
@@ -277,9 +276,9 @@ class TestGrad:
 
 
 class TestLoops:
-    """100,000 rounds that must leave nothing behind."""
+    """100,000 rounds that must leave nothing behind; half of it on CUDA, where a round may take a call of the driver."""
 
-    ROUNDS = 100_000
+    ROUNDS = 50_000 if ON_CUDA else 100_000
 
     def test_imports_grow_nothing(self, torch):
         theirs = torch.zeros(8, device="cuda" if ON_CUDA else "cpu")
@@ -323,13 +322,14 @@ class TestLoops:
         def touch():
             nd[1] = nd[2]
 
-        assert growth(touch, self.ROUNDS // 4) < helpers.FLAT
+        # On CUDA each of the two takes an allocation and a wait.
+        assert growth(touch, self.ROUNDS // (25 if ON_CUDA else 4)) < helpers.FLAT
 
     def test_every_deleter_has_run(self):
         fake = Fake(numbers((8,), "f32"))
         for _ in range(2000):
             ti.from_dlpack(fake)
-        gc.collect()
+        helpers.collect()
         assert fake.made == fake.deleted == 2000
 
 

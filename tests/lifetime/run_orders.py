@@ -31,7 +31,7 @@ import helpers  # noqa: E402
 
 # 4 MiB, so that a block that is still held can be told from what else may lie at its address later.
 COUNT = 1 << 20
-CHILD_SECONDS = 120
+CHILD_SECONDS = int(os.environ.get("TI_LIFETIME_SECONDS", "120"))
 OTHER_CONFIG = {"default_fp": ti.f64, "default_ip": ti.i64, "cpu_max_num_threads": 1, "debug": True}
 
 
@@ -178,6 +178,16 @@ class Story:
         index, value = self.writes * 1234 % COUNT, 1000 + self.writes
         self.expected[index] = value
         return index, value
+
+    def read_after_deleter(self):
+        """A fault made on purpose, for `make valgrind`: reads a tensor that its deleter freed."""
+        view = helpers.take(self.owner.__dlpack__())
+        view.delete()
+        ctypes.c_int64.from_address(view.address).value  # pylint: disable=W0106
+
+    def unmap_under_view(self):
+        """A fault made on purpose, for `make valgrind`: the views lose their memory, and the check reads it."""
+        ctypes.CDLL(None).munmap(ctypes.c_void_p(self.address), ctypes.c_size_t(self.expected.nbytes))
 
     def check(self):
         """The views and the owner show what was written; others are untouched; what nobody holds is gone."""
