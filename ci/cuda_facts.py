@@ -8,6 +8,7 @@ import concurrent.futures
 import ctypes
 import importlib
 import json
+import os
 import platform
 import re
 import shutil
@@ -26,7 +27,9 @@ PEERS = {
     "numpy": ("numpy",),
 }
 TOOLS = ("pytest", "hypothesis", "psutil")
-PROBE_SECONDS = 90
+PROBE_SECONDS = 60
+# tvm-ffi would compile something for torch, which takes a minute and is not needed here.
+WITHOUT_COMPILING = {"TVM_FFI_DISABLE_TORCH_C_DLPACK": "1"}
 
 # CUdevice_attribute of cuda.h.
 _ATTRIBUTES = {"multiprocessors": 16, "compute_mode": 20, "major": 75, "minor": 76, "memory_pools": 115}
@@ -169,8 +172,11 @@ def probe(name):
 
 def _probe_apart(name):
     command = [sys.executable, __file__, "probe", name]
+    environment = {**os.environ, **WITHOUT_COMPILING}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False, env=environment
+        )
         return json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         note = f"its import took over {PROBE_SECONDS} s"

@@ -203,6 +203,7 @@ def environment_for(arch, scratch):
         "CUDA_CACHE_PATH": str(scratch / "driver"),
         # JAX takes three quarters of the memory otherwise.
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        **cuda_facts.WITHOUT_COMPILING,
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONFAULTHANDLER": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "ci"), os.environ.get("PYTHONPATH")])),

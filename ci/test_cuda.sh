@@ -35,7 +35,6 @@ choose_wheel() {
     wheel=$(newest_wheel "$(wheel_version)" "$python")
     [ -n "$wheel" ] || die "dist/ has no taichi-$(wheel_version) wheel for $("$python" -V); build it with: make wheel"
   fi
-  [[ $wheel != *.fast-* || ${#rehearse[@]} -gt 0 ]] || die "${wheel##*/} is a fast wheel, which has no CUDA; give one of: make wheel"
 }
 
 # pip of the new environment: the one that it sees in PYTHON's, else its own.

@@ -26,6 +26,7 @@ pytest_unconfigure = interop.pytest_unconfigure
 pytest_report_header = interop.pytest_report_header
 pytest_terminal_summary = interop.pytest_terminal_summary
 arch = interop.arch
+wheel = interop.wheel
 runtime = interop.runtime
 fresh_runtime = interop.fresh_runtime
 peer = interop.peer

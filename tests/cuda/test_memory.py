@@ -15,6 +15,7 @@ COUNT = MIB // 4
 FLAT = 64 * MIB
 # Taichi lets the driver's pool keep up to 128 MiB of freed memory.
 POOL = 128 * MIB
+NEEDS_CORE = pytest.mark.needs_core("views end with ti.reset() on CUDA")
 
 
 def growth(gpu, step, rounds=ROUNDS):
@@ -104,6 +105,7 @@ def test_capsules_that_nobody_takes_grow_nothing(gpu, flat, versioned):  # pylin
     flat(lambda: ti.ndarray(ti.i32, COUNT).__dlpack__(**versioned))
 
 
+@NEEDS_CORE
 @pytest.mark.usefixtures("fresh_runtime")
 def test_reset_gives_back_what_nobody_holds_and_no_more(gpu, record_property):
     count = 256 * MIB // 4
@@ -123,6 +125,7 @@ def test_reset_gives_back_what_nobody_holds_and_no_more(gpu, record_property):
     assert start - gpu.free_memory() < POOL + FLAT
 
 
+@NEEDS_CORE
 @pytest.mark.usefixtures("fresh_runtime")
 def test_resets_with_views_grow_nothing(gpu):
     def step():

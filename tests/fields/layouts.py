@@ -150,7 +150,7 @@ class _Drawer:
     def part(self, depth, room, free):
         if depth > 0 and not self.one_in(4):
             return self.node(depth, room, free)
-        if self.members_left > 1 and self.one_in(4):
+        if self.members_left > 1 and self.one_in(3):
             return self.spread(room)
         if self.one_in(12):
             return Packed(self.draw(st.integers(1, 2)))
@@ -194,8 +194,8 @@ class _Drawer:
 
     def spread(self, room):
         item = self.item(at_least=2)
-        gap = self.item() if self.one_in(3) else None
-        if self.one_in(3):
+        gap = self.item() if self.one_in(4) else None
+        if self.one_in(2):
             first, second = self.draw(st.permutations(range(AXES)))[:2]
             extents = st.integers(2, 3)
             chosen = (Level("dense", ((first, self.draw(extents)),)), Level("dense", ((second, self.draw(extents)),)))

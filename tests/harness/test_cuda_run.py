@@ -389,7 +389,9 @@ int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 int cuDeviceGetName(char *name, int length, int device) { strcpy(name, "Lamp 3000 MIG 1g.5gb"); return 0; }
 int cuDeviceTotalMem_v2(unsigned long *bytes, int device) { *bytes = 5ul << 30; return 0; }
 int cuDriverGetVersion(int *version) { *version = 13010; return 0; }
+#ifndef OLD
 int cuDeviceGetPCIBusId(char *text, int length, int device) { strcpy(text, "0000:01:00.0"); return 0; }
+#endif
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 132 : attribute == 115 ? 1 : 0;
   return 0;
@@ -409,10 +411,10 @@ class TestFacts:
             pytest.skip("no C compiler for the stand-in of the driver: apt-get install gcc")
         (tmp_path / "driver.c").write_text(DRIVER)
 
-        def run(*words, count=1, smi=True):
+        def run(*words, count=1, smi=True, old=False):
             library = tmp_path / "libcuda.so.1"
-            command = [compiler, "-shared", "-fPIC", f"-DCOUNT={count}", "-o", library, tmp_path / "driver.c"]
-            subprocess.run(command, check=True)
+            options = ["-shared", "-fPIC", f"-DCOUNT={count}"] + ["-DOLD"] * old
+            subprocess.run([compiler, *options, "-o", library, tmp_path / "driver.c"], check=True)
             (tmp_path / "nvidia-smi").write_text(SMI)
             (tmp_path / "nvidia-smi").chmod(0o755 if smi else 0o644)
             environment = {
@@ -437,7 +439,11 @@ class TestFacts:
 
     def test_the_device_is_described_without_nvidia_smi(self, machine):
         facts = json.loads(machine("-c", self.DEVICE, smi=False).stdout)
-        assert facts["mig"] == "on" and facts["driver"]
+        assert facts["mig"] == "on" and facts["name"] and "driver" in facts
+
+    def test_a_driver_that_lacks_a_function_is_described_too(self, machine):
+        facts = json.loads(machine("-c", self.DEVICE, old=True).stdout)
+        assert facts["name"] == "Lamp 3000 MIG 1g.5gb" and facts["devices"] == 1
 
     @pytest.mark.parametrize("count, status", [(1, 0), (0, 1)])
     def test_a_gpu_is_found_where_there_is_one(self, machine, count, status):
