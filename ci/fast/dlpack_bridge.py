@@ -220,6 +220,8 @@ class Bridge:
 
     def _share_ndarray_memory(self, arr, on_any_stream):
         if isinstance(arr, BorrowedNdarray):
+            if on_any_stream:
+                arr.memory.use_on_any_stream()
             return arr.memory
         if on_any_stream:
             self._on_any_stream.add(arr)
@@ -229,7 +231,11 @@ class Bridge:
         if arr in self._on_any_stream:
             # The core frees in the order of its own stream.
             ext.cuda_wait_for_device()
-        self._core_delete(prog, arr)
+        if self._on_cuda(prog):
+            # The last export may go on a thread that has another context, or none.
+            ext.cuda_in_taichi_context(lambda: self._core_delete(prog, arr))
+        else:
+            self._core_delete(prog, arr)
 
     def _live_memory(self, arr):
         """What the live exports of `arr` hold, or None."""

@@ -10,6 +10,7 @@
 
 #include "taichi/python/dlpack_capsule.h"
 #include "taichi/python/export_cuda_interop.h"
+#include "taichi/rhi/cuda/cuda_context.h"
 #include "taichi/rhi/cuda/cuda_driver.h"
 #include "taichi/rhi/cuda/cuda_interop.h"
 
@@ -30,14 +31,39 @@ class ImportedMemory {
   ImportedMemory(ImportedMemory &&) = default;
   ~ImportedMemory() {
     if (owner_ != nullptr && on_cuda_) {
+      if (on_any_stream_) {
+        cuda::wait_for_device();
+      }
       cuda::release_after_launches(std::move(owner_));
     }
+  }
+
+  // A consumer uses the memory on a stream that is not Taichi's.
+  void use_on_any_stream() {
+    on_any_stream_ = true;
   }
 
  private:
   std::shared_ptr<void> owner_;
   bool on_cuda_;
+  bool on_any_stream_{false};
 };
+
+// Calls `function` with Taichi's context current, whatever this thread's is.
+void in_taichi_context(const py::object &function) {
+  auto &driver = taichi::lang::CUDADriver::get_instance_without_context();
+  void *callers = nullptr;
+  driver.context_get_current.call(&callers);
+  driver.context_set_current.call(
+      taichi::lang::CUDAContext::get_instance().get_context());
+  try {
+    function();
+  } catch (...) {
+    driver.context_set_current.call(callers);
+    throw;
+  }
+  driver.context_set_current.call(callers);
+}
 
 // Reserves addresses, at `address` or nowhere unless it is null.
 void *reserve(void *address, std::size_t size) {
@@ -96,7 +122,8 @@ void keep_pages(uintptr_t address, std::size_t size, const py::object &forget) {
 PYBIND11_MODULE(taichi_dlpack, m) {
   dlpack::export_dlpack(m);
 
-  py::class_<ImportedMemory>(m, "ImportedMemory");
+  py::class_<ImportedMemory>(m, "ImportedMemory")
+      .def("use_on_any_stream", &ImportedMemory::use_on_any_stream);
   m.def(
       "take_over",
       [](dlpack::ImportedArray &array, bool on_cuda) {
@@ -116,6 +143,7 @@ PYBIND11_MODULE(taichi_dlpack, m) {
     }
   });
   m.def("cuda_wait_for_device", &cuda::wait_for_device);
+  m.def("cuda_in_taichi_context", &in_taichi_context);
   m.def("cuda_release_finished", &cuda::release_finished);
   m.def("cuda_finish_releases", &cuda::finish_releases);
 

@@ -12,6 +12,7 @@ import sim
 from shared_arrays import (
     CONTEXT_CALLS,
     COUNT,
+    IS_FAST,
     NO_POOLS,
     assert_no_copy,
     consume,
@@ -20,10 +21,7 @@ from shared_arrays import (
     needs_core,
 )
 
-pytestmark = [
-    pytest.mark.usefixtures("cuda"),
-    pytest.mark.skipif(not hasattr(ti.ScalarField, "__dlpack__"), reason="this wheel's fields cannot be exported"),
-]
+pytestmark = pytest.mark.usefixtures("cuda")
 
 
 @ti.kernel
@@ -54,6 +52,7 @@ def launch(field, pointer, value=1):
     field_work(field)
 
 
+@needs_core
 def test_an_export_makes_no_call_or_orders_one_stream(tree):
     side = sim.Stream(non_blocking=True)
     for stream in (None, 1, -1):
@@ -69,12 +68,14 @@ def test_an_export_makes_no_call_or_orders_one_stream(tree):
         assert_no_copy(made)
 
 
+@needs_core
 def test_a_field_is_on_taichi_s_gpu(tree):
     view = helpers.peek(tree.__dlpack__(max_version=(1, 0)))
     assert view.device == tree.__dlpack_device__() == (dl.CUDA, 0)
     assert view.shape == (COUNT,) and view.strides == (1,)
 
 
+@needs_core
 def test_a_consumer_reads_what_taichi_wrote(tree):
     side = sim.Stream(non_blocking=True)
     pointer = helpers.peek(tree.__dlpack__()).data
@@ -145,3 +146,13 @@ def test_trees_at_exit():
     view = s.consume(field)
     """
     processes.run_python(code).check()
+
+
+@pytest.mark.skipif(not IS_FAST, reason="source wheel: fields on CUDA are exported")
+def test_the_fast_wheel_says_that_it_cannot():
+    builder, field = ti.FieldsBuilder(), ti.field(ti.i32)
+    builder.dense(ti.i, COUNT).place(field)
+    tree = builder.finalize()
+    with pytest.raises(BufferError, match="source wheel"):
+        field.__dlpack__()
+    tree.destroy()

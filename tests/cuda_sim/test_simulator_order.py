@@ -164,6 +164,17 @@ def test_late_writers_and_early_readers_are_the_worst_case():
     assert seen.values == [1]
 
 
+def test_a_late_stream_is_late_in_random_order_too():
+    ptr, side = allocate(), sim.Stream(non_blocking=True).order("late")
+    for seed in SEEDS:
+        sim.order("random", seed)
+        side.fill(ptr, COUNT, 1)
+        for _ in range(5):
+            fill(ptr, 0)
+        assert side.pending == 1
+        sim.drain()
+
+
 def test_a_wait_is_for_the_recording_at_the_time():
     ptr, event = allocate(), make_event()
     first, second = sim.Stream(non_blocking=True), sim.Stream(non_blocking=True)

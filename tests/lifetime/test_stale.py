@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 RUNNER = Path(__file__).with_name("stale_uses.py")
-TIMEOUT = 900
+TIMEOUT = 1800
 
 
 def run(*cases):
