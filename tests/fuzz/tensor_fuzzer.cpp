@@ -200,6 +200,17 @@ uintptr_t first_address(const dlpack::DLTensor &t) {
   return data == 0 ? 0 : data + t.byte_offset;
 }
 
+// Whether the offset of every element, in bytes, is within int64, whichever way
+// the strides lead.
+bool lies_within_int64(const dlpack::DLTensor &t, int size) {
+  Wide reach = 0;
+  for (int i = 0; i < t.ndim && t.strides != nullptr; i++) {
+    const Wide stride = t.strides[i];
+    reach += (t.shape[i] - 1) * (stride < 0 ? -stride : stride);
+  }
+  return reach * size <= kMax;
+}
+
 bool is_importable(const dlpack::DLTensor &t) {
   if (!has_known_form(t)) {
     return false;
@@ -207,6 +218,9 @@ bool is_importable(const dlpack::DLTensor &t) {
   const int size = item_size(t.dtype);
   const Wide count = count_elements(t);
   if (count < 0 || count * size > kMax) {
+    return false;
+  }
+  if (count > 0 && !lies_within_int64(t, size)) {
     return false;
   }
   const uintptr_t address = first_address(t);
