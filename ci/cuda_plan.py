@@ -21,11 +21,11 @@ ALONE = [
 LIBRARIES = ("torch", "jax", "warp", "cupy")
 # The file of tests/interop with properties for Hypothesis to search.
 SEARCHED = "test_properties.py"
-# Other folders whose tests follow TI_TEST_ARCH.
+# Other folders whose tests follow TI_TEST_ARCH: they run last, as long as there is time.
 FOLDERS = ("lifetime", "fields")
 SILENCE_SECONDS = 120
-# A hunt says nothing before it is over.
-RACES_SILENCE_SECONDS = 200
+# A hunt says nothing before it is over, and other searches neither.
+LONG_SILENCE_SECONDS = 300
 
 
 def job(name, stage, arguments, silence=SILENCE_SECONDS, **more):
@@ -36,7 +36,8 @@ def job(name, stage, arguments, silence=SILENCE_SECONDS, **more):
         stage (int): When it runs.
         arguments (List[str]): For pytest.
         silence (float): After so many seconds without the start or the end of a test, it hangs.
-        more: `optional`, it may be that all is skipped; `folder` to run in; `plugins` of pytest.
+        more: `optional`, it may be that all is skipped; `if_time`, it may be cut short when the time is up;
+            `folder` to run in; `plugins` of pytest.
     """
     return {"name": name, "stage": stage, "arguments": arguments, "silence": silence, **more}
 
@@ -52,7 +53,7 @@ def _files(root, folder):
 
 def _alone():
     return [
-        job(name, stage, arguments, RACES_SILENCE_SECONDS if name == "races" else SILENCE_SECONDS)
+        job(name, stage, arguments, LONG_SILENCE_SECONDS if name == "races" else SILENCE_SECONDS)
         for stage, (name, arguments) in enumerate(ALONE)
     ]
 
@@ -95,7 +96,8 @@ def whole(root, has_hypothesis=True):
     """
     folders = [name for name in FOLDERS if (root / "tests" / name).is_dir()]
     jobs = _alone() + _cuda_jobs(root) + _interop_jobs(root, has_hypothesis)
-    jobs += [_side_by_side(name, [f"tests/{name}"], later=1) for name in folders]
+    late = {"later": 1, "silence": LONG_SILENCE_SECONDS, "if_time": True}
+    jobs += [_side_by_side(name, [f"tests/{name}"], **late) for name in folders]
     left_out = ["tests/fuzz, tests/cuda_sim, tests/harness: they need no GPU; make test runs them"]
     if not has_hypothesis:
         left_out.append(f"{INTEROP}/{SEARCHED}: hypothesis is not installed")
@@ -104,7 +106,7 @@ def whole(root, has_hypothesis=True):
 
 def chosen(arguments):
     """One job with pytest arguments from the command line."""
-    return [job("chosen", 0, list(arguments), RACES_SILENCE_SECONDS)], ["all but the chosen tests"]
+    return [job("chosen", 0, list(arguments), LONG_SILENCE_SECONDS)], ["all but the chosen tests"]
 
 
 def upstream(tree, files):

@@ -16,6 +16,7 @@ OUTCOMES = ("passed", "failed", "skipped", "not_run")
 LONGEST_OUTPUT = 1 << 20
 SLOWEST = 5
 RUNNING = "the run is not over, or was killed"
+TIME_IS_UP = "the time is up"
 
 
 def wheel_facts(path):
@@ -81,6 +82,8 @@ class Suite:
 
     def problem(self):
         """Why the job is no success; empty if it is one."""
+        if self.remark():
+            return "failed" if self.counts["failed"] else ""
         if self.job.status is None:
             return "did not start" if self.job.starts == 0 else "did not end"
         if self.job.notes:
@@ -92,6 +95,14 @@ class Suite:
         if self.counts["not_run"]:
             return "not all tests ran"
         return "" if self.counts["passed"] or self.may_be_empty else "no test passed"
+
+    def remark(self):
+        """For what runs only as long as there is time: that there was not enough."""
+        if not self.job.spec.get("if_time"):
+            return ""
+        if self.job.starts == 0:
+            return "no time for it"
+        return "cut short: no more time" if self.job.stopped == TIME_IS_UP else ""
 
     def seconds(self):
         """How long it took, so far."""
@@ -107,6 +118,7 @@ class Suite:
         result = {
             "name": self.job.name,
             "problem": self.problem(),
+            "remark": self.remark(),
             "counts": dict(self.counts),
             "seconds": self.seconds(),
             "failures": self.failures,
@@ -251,13 +263,13 @@ def suite_lines(data):
     """A line for each job, and the sum."""
     if not data["suites"]:
         return []
-    lines = [f"{'suite':<18}{'passed':>8}{'failed':>8}{'skipped':>8}{'not run':>8}{'seconds':>9}"]
-    for suite in data["suites"] + [
-        {"name": "all", "counts": data["totals"], "seconds": data["seconds"], "problem": ""}
-    ]:
+    width = max(len(suite["name"]) for suite in data["suites"]) + 2
+    lines = [f"{'suite':<{width}}{'passed':>8}{'failed':>8}{'skipped':>8}{'not run':>8}{'seconds':>9}"]
+    whole = {"name": "all", "counts": data["totals"], "seconds": data["seconds"], "problem": "", "remark": ""}
+    for suite in data["suites"] + [whole]:
         counts = "".join(f"{suite['counts'][outcome]:>8}" for outcome in OUTCOMES)
-        problem = f"  {suite['problem']}" if suite["problem"] else ""
-        lines.append(f"{suite['name']:<18}{counts}{suite['seconds']:>9.1f}{problem}")
+        words = "; ".join(filter(None, (suite["problem"], suite["remark"])))
+        lines.append(f"{suite['name']:<{width}}{counts}{suite['seconds']:>9.1f}  {words}".rstrip())
     return lines
 
 

@@ -37,7 +37,7 @@ class Job:
         self.output = folder / f"{self.name}.txt"
         self.environment = {**environment, "CUDA_TEST_LOG": str(self.log)}
         self.process = self.began = self.ended = None
-        self.notes, self.lost, self.status, self.starts = [], {}, None, 0
+        self.notes, self.lost, self.status, self.starts, self.stopped = [], {}, None, 0, None
 
     def start(self):
         """Starts pytest, in a process group of its own so that its children can be stopped with it."""
@@ -113,6 +113,7 @@ class Job:
 
     def stop(self, reason):
         """Ends the job before its time: as Ctrl-C does, then by force."""
+        self.stopped = reason
         self.notes.append(f"stopped: {reason}")
         self._signal(signal.SIGINT)
         self._wait(GRACE_SECONDS)
@@ -156,7 +157,7 @@ class Stop:
     def is_due(self):
         """Looks at the clock too."""
         if time.time() > self.deadline:
-            self.reason = self.reason or "the time is up"
+            self.reason = self.reason or cuda_report.TIME_IS_UP
         return self.reason is not None
 
 
@@ -171,6 +172,13 @@ class Run:
         """Runs everything."""
         for stage in sorted({job.stage for job in self.jobs}):
             self._run_stage([job for job in self.jobs if job.stage == stage])
+
+    def why_incomplete(self):
+        """Why the run ended before all that must run has run, or None."""
+        cut = [job for job in self.jobs if job.ended is None or job.stopped]
+        if self.stop.reason == cuda_report.TIME_IS_UP and all(job.spec.get("if_time") for job in cut):
+            return None
+        return self.stop.reason
 
     def _run_stage(self, waiting):
         while (waiting or self.running) and not self.stop.is_due():
@@ -191,12 +199,12 @@ class Run:
             self.on_progress()
 
 
-def environment_for(arch, scratch):
-    """What the tests find in their environment."""
+def environment_for(arch, version, scratch):
+    """What the tests find in their environment, for a backend and a version of the wheel."""
     more = {
         "TI_TEST_ARCH": arch,
         "TI_WANTED_ARCHS": arch,
-        "TI_TEST_WHEEL": "cuda",
+        "TI_TEST_WHEEL": "fast" if (version or "").endswith(".fast") else "cuda",
         # Kernels are cached under Taichi's version alone: another wheel's must not be found.
         "TI_OFFLINE_CACHE_FILE_PATH": str(scratch / "taichi"),
         # The driver's cache, which all processes of the run share.
@@ -268,12 +276,14 @@ def run(options, report, scratch):
     print("\n".join(cuda_report.facts_lines(report.as_dict())), flush=True)
 
     specs, report.left_out = plan_for(options, report.facts["tools"])
-    environment = environment_for("cpu" if options.rehearse else "cuda", scratch)
+    arch = "cpu" if options.rehearse else "cuda"
+    environment = environment_for(arch, report.facts["wheel"]["version"], scratch)
     report.jobs = [Job(spec, scratch, environment) for spec in specs]
     report.write()
     workers = options.workers or workers_for(report.facts["device"] or {})
-    Run(report.jobs, workers, stop, report.write).go()
-    return stop.reason
+    whole = Run(report.jobs, workers, stop, report.write)
+    whole.go()
+    return whole.why_incomplete()
 
 
 def main():

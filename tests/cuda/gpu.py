@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import sys
 
 import numpy as np
 import taichi as ti
@@ -141,8 +142,8 @@ class Pinned(helpers.Memory):
         self.pointer = pointer.value
         ctypes.memmove(self.pointer, array.tobytes(), self.nbytes)
 
-    def __del__(self):
-        if hasattr(self, "pointer"):
+    def __del__(self, is_finalizing=sys.is_finalizing):
+        if not is_finalizing() and hasattr(self, "pointer"):
             _driver().call("cuMemFreeHost", ctypes.c_void_p(self.pointer))
 
 

@@ -15,7 +15,7 @@ COUNT = MIB // 4
 FLAT = 64 * MIB
 # Taichi lets the driver's pool keep up to 128 MiB of freed memory.
 POOL = 128 * MIB
-NEEDS_CORE = pytest.mark.needs_core("views end with ti.reset() on CUDA")
+NEEDS_CORE = pytest.mark.needs_core("on CUDA views end with the program")
 
 
 def growth(gpu, step, rounds=ROUNDS):

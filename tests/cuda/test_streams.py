@@ -54,6 +54,15 @@ def nd_fixture(gpu):
     return nd
 
 
+def test_a_launch_does_not_wait(gpu, nd, record_property):
+    """Not a rule of sharing, but all tests here stand on it: Taichi's launches do not wait for what is in front."""
+    gpu.sleep(gpu.default, SLOW_MS)
+    _, took = milliseconds(lambda: gpus.put(nd, 2))
+    record_property("milliseconds of a launch behind a kernel of 100 ms", round(took, 3))
+    assert took < PROMPT_MS
+    assert gpus.values(nd) == [2]
+
+
 class TestTaichiWrote:
     def read_on_side_stream(self, gpu, take):
         """What a side stream of torch's sees through `take`, called in it."""

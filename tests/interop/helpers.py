@@ -129,8 +129,9 @@ class Memory:
             self.pointer = (ctypes.addressof(self._block) + 255) // 256 * 256
         write_bytes(self.pointer, array.tobytes())
 
-    def __del__(self):
-        if ON_CUDA and hasattr(self, "pointer"):
+    def __del__(self, is_finalizing=sys.is_finalizing):
+        # At exit the driver may be gone, and the names of this module with it.
+        if not is_finalizing() and ON_CUDA and hasattr(self, "pointer"):
             _driver().call("cuMemFree_v2", ctypes.c_uint64(self.pointer))
 
 
