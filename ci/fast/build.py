@@ -26,13 +26,15 @@ TOOLS = ("pybind11==3.1.0", "wheel==0.45.1")
 PYTHON_FILES = "python/taichi/*"
 CPP_FILES = (
     "taichi/program/dlpack*",
-    "taichi/python/dlpack_capsule*",
+    "taichi/python/dlpack_*",
     "taichi/python/export_cuda_interop*",
     "taichi/rhi/cuda/cuda_interop*",
 )
 SOURCES = (
     "taichi/program/dlpack_tensor.cpp",
     "taichi/python/dlpack_capsule.cpp",
+    "taichi/python/dlpack_exchange.cpp",
+    "taichi/python/dlpack_view.cpp",
     "taichi/python/export_cuda_interop.cpp",
     "taichi/rhi/cuda/cuda_interop.cpp",
 )

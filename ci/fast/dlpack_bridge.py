@@ -31,7 +31,14 @@ _EXTENSION_NAMES = (
     "DLPACK_VERSION",
     "DLPACK_FLAG_READ_ONLY",
     "DLPACK_FLAG_IS_COPIED",
+    "DLPACK_EXCHANGE_API",
     "ImportedArray",
+    "Lifetime",
+    "dlpack_method",
+    "dlpack_device_method",
+    "from_exchange_api",
+    "share_view",
+    "view_to_capsule",
     "dlpack_typestr",
     "export_dlpack",
     "cuda_device_ordinal",
@@ -204,9 +211,8 @@ class Bridge:
         core = self._core
         for name in _EXTENSION_NAMES:
             setattr(core, name, getattr(ext, name))
-        core.ndarray_to_dlpack = self._ndarray_to_dlpack
+        core.view_of_ndarray = self._view_of_ndarray
         core.import_ndarray = self._import_ndarray
-        core.share_ndarray_memory = self._share_ndarray_memory
         self._patch_program(core.Program)
         self._trees.install()
         self._patch_launch_context(core.KernelLaunchContext)
@@ -251,16 +257,25 @@ class Bridge:
             self._exports[arr] = weakref.ref(memory)
         return memory
 
-    def _ndarray_to_dlpack(self, prog, arr, device, flags, versioned, on_any_stream):
-        return ext.export_dlpack(
+    def _view_of_ndarray(self, prog, arr, device, flags, lifetime):
+        # A view that is left from an ended program must not hold on to the core's ndarray: its address may be another's.
+        reference = weakref.ref(arr)
+
+        def share(on_any_stream):
+            alive = reference()
+            if alive is None:
+                raise BufferError("The memory of this array was freed")
+            return self._share_ndarray_memory(alive, on_any_stream)
+
+        return ext.make_view(
             self._data_address(prog, arr),
             self._core.data_type_name(arr.element_data_type()),
             arr.total_shape(),
             None,
             device,
             flags,
-            versioned,
-            self._share_ndarray_memory(arr, on_any_stream),
+            lifetime,
+            share,
         )
 
     def _import_ndarray(self, prog, array, data_type, shape, layout):  # pylint: disable=unused-argument

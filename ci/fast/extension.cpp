@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "taichi/python/dlpack_capsule.h"
+#include "pybind11/stl.h"
+
+#include "taichi/python/dlpack_exchange.h"
 #include "taichi/python/export_cuda_interop.h"
 #include "taichi/rhi/cuda/cuda_context.h"
 #include "taichi/rhi/cuda/cuda_driver.h"
@@ -117,10 +119,35 @@ void keep_pages(uintptr_t address, std::size_t size, const py::object &forget) {
   }
 }
 
+// A view of memory that the object which `share` gives keeps alive.
+py::object make_view(uintptr_t address,
+                     const std::string &dtype,
+                     const std::vector<int64_t> &shape,
+                     const std::optional<std::vector<int64_t>> &strides,
+                     std::pair<int, int> device,
+                     uint64_t flags,
+                     std::shared_ptr<dlpack::Lifetime> lifetime,
+                     py::object share) {
+  return dlpack::hold_view({{reinterpret_cast<void *>(address),
+                             {device.first, device.second},
+                             dlpack::to_element_type(dtype).dtype,
+                             shape,
+                             strides},
+                            flags,
+                            [share = std::move(share)](bool on_any_stream) {
+                              return dlpack::hold_python_object(
+                                  share(on_any_stream));
+                            },
+                            std::move(lifetime)});
+}
+
 }  // namespace
 
 PYBIND11_MODULE(taichi_dlpack, m) {
   dlpack::export_dlpack(m);
+  dlpack::export_dlpack_view(m);
+  dlpack::export_dlpack_exchange(m);
+  m.def("make_view", &make_view);
 
   py::class_<ImportedMemory>(m, "ImportedMemory")
       .def("use_on_any_stream", &ImportedMemory::use_on_any_stream);

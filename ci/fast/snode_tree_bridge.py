@@ -53,10 +53,11 @@ class _SNodeTree:
     def live_memory(self):
         return self._memory() if self._memory is not None else None
 
-    def share_memory(self, core, prog):
+    def share_memory(self):
+        """What keeps the memory alive, for one more export. Its address is known."""
         memory = self.live_memory()
         if memory is None:
-            memory = _TreeMemory(self.address(core, prog), self._size)
+            memory = _TreeMemory(self._address, self._size)
             self._memory = weakref.ref(memory)
         return memory
 
@@ -115,8 +116,7 @@ class TreeBridge:
         """Adds the names that fields ask for, and watches the trees come and go."""
         core = self._core
         core.snode_tree_address = self._address
-        core.share_snode_tree_memory = self._share_memory
-        core.snode_tree_to_dlpack = self._to_dlpack
+        core.view_of_snode_tree = self._view
         finalize_snode_tree = core.finalize_snode_tree
         destroy_snode_tree = core.SNodeTree.destroy_snode_tree
 
@@ -157,9 +157,16 @@ class TreeBridge:
     def _address(self, prog, tree_id):
         return self._tree(prog, tree_id).address(self._core, prog)
 
-    def _share_memory(self, prog, tree_id, on_any_stream):  # pylint: disable=unused-argument
-        return self._tree(prog, tree_id).share_memory(self._core, prog)
+    def _view(self, prog, tree_id, byte_offset, dtype, shape, strides, device, lifetime):
+        tree = self._tree(prog, tree_id)
+        address = tree.address(self._core, prog) + byte_offset
+        # A view that is left from an ended program must not hold on to its trees.
+        reference = weakref.ref(tree)
 
-    def _to_dlpack(self, prog, tree_id, byte_offset, dtype, shape, strides, device, flags, versioned, on_any_stream):
-        memory = self._share_memory(prog, tree_id, on_any_stream)
-        return ext.export_dlpack(memory.address + byte_offset, dtype, shape, strides, device, flags, versioned, memory)
+        def share(on_any_stream):  # pylint: disable=unused-argument
+            alive = reference()
+            if alive is None:
+                raise BufferError("The memory of this field was freed")
+            return alive.share_memory()
+
+        return ext.make_view(address, dtype, shape, strides, device, 0, lifetime, share)

@@ -79,3 +79,33 @@ dying_capsule_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes
 
 
 capsule_destructor = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyCapsule_GetDestructor", _api))
+
+# --- the C exchange API: functions that a consumer finds on the type of an array ------------------
+
+EXCHANGE_API = b"dlpack_exchange_api"
+
+# With the GIL, as these are called; an error that is set becomes an exception.
+FromPyObject = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))
+ToPyObject = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.py_object))
+BorrowTensor = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(Tensor))
+CurrentWorkStream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+# Without it: this one may be called from anywhere.
+SetError = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
+Allocate = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(Tensor), ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, SetError
+)
+
+
+class ExchangeApi(ctypes.Structure):
+    _fields_ = [
+        ("version", Version),
+        ("previous", ctypes.c_void_p),
+        ("allocate", Allocate),
+        ("from_py_object", FromPyObject),
+        ("to_py_object", ToPyObject),
+        ("borrow_tensor", BorrowTensor),
+        ("current_work_stream", CurrentWorkStream),
+    ]
+
+
+no_destructor = CapsuleDestructor(0)
