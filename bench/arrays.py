@@ -1,0 +1,61 @@
+"""One array of each kind, of one size, each made when it is first asked for.
+
+The large ones take no memory until somebody writes to them: the exchange must not depend on what is in them.
+"""
+
+from functools import cached_property
+
+import numpy as np
+import torch
+
+import taichi as ti
+
+from bench.measures import ITEM_SIZE
+
+
+class Arrays:
+    """Arrays of elements of type f32.
+
+    Args:
+        size: Bytes.
+        device: Torch's name of Taichi's device.
+    """
+
+    def __init__(self, size, device):
+        self.count = size // ITEM_SIZE
+        self.device = device
+
+    @cached_property
+    def nd(self):
+        """Taichi's."""
+        return ti.ndarray(ti.f32, self.count)
+
+    @cached_property
+    def field(self):
+        """A dense field, in a tree of its own."""
+        field = ti.field(ti.f32, self.count)
+        ti.sync()  # gives it its memory
+        return field
+
+    @cached_property
+    def numpy(self):
+        """NumPy's, always on the host."""
+        return np.empty(self.count, np.float32)
+
+    @cached_property
+    def tensor(self):
+        """Torch's."""
+        return torch.empty(self.count, dtype=torch.float32, device=self.device)
+
+    @cached_property
+    def imported(self):
+        """An ndarray on the memory of the tensor."""
+        return ti.from_dlpack(self.tensor)
+
+    def fill(self):
+        """Writes to all, so that a copy reads memory and not the one empty page that stands for what is unwritten."""
+        self.nd.fill(1.0)
+        self.field.fill(1.0)
+        self.numpy.fill(1.0)
+        self.tensor.fill_(1.0)
+        return self

@@ -1,0 +1,104 @@
+"""The samples of a run, in one file, and what follows from them."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from statistics import median, quantiles
+
+FORMAT = 1
+
+
+@dataclass
+class Entry:
+    """The samples of one case.
+
+    Attributes:
+        worker: The environment.
+        measure, size, side: Which case it is.
+        statement: What was timed.
+        loops: How many times the statement ran in a sample.
+        values: Seconds for one run of the statement, one value a round.
+    """
+
+    worker: str
+    measure: str
+    size: int
+    side: str
+    statement: str
+    loops: int
+    values: list
+
+
+def quartiles(values):
+    """The three quartiles of one value or more."""
+    return tuple(quantiles(values, n=4, method="inclusive")) if len(values) > 1 else tuple(values) * 3
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long one case takes as another.
+
+    Attributes:
+        value: The ratio of the two medians.
+        low, high: Lower and upper quartile of the ratios of the single rounds.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+def ratio_of(values, reference):
+    """The Ratio of two lists of samples. The samples at one position come from one round."""
+    low, _, high = quartiles([value / other for value, other in zip(values, reference)])
+    return Ratio(median(values) / median(reference), low, high)
+
+
+class Results:
+    """A run.
+
+    Attributes:
+        entries: A list of Entry.
+        about: What else the reader should know: machine, versions, command, what was left out.
+    """
+
+    def __init__(self, entries, about):
+        self.entries = entries
+        self.about = about
+        self._by_key = {(entry.worker, entry.measure, entry.size, entry.side): entry for entry in entries}
+
+    def find(self, worker, measure, size, side):
+        """The Entry, or None."""
+        return self._by_key.get((worker, measure, size, side))
+
+    def sizes(self, measure):
+        """All sizes of a measure, in ascending order."""
+        return sorted({entry.size for entry in self.entries if entry.measure == measure})
+
+    def ratio(self, entry, reference):
+        """The Ratio of two entries, None where one is missing."""
+        return None if entry is None or reference is None else ratio_of(entry.values, reference.values)
+
+    def save(self, path):
+        """Writes all of it as JSON."""
+        document = {"format": FORMAT, **self.about, "entries": [asdict(entry) for entry in self.entries]}
+        write_whole(path, json.dumps(document, indent=1))
+
+
+def load(path):
+    """The Results in a file that `save` wrote."""
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    found = document.pop("format", None)
+    if found != FORMAT:
+        raise ValueError(f"{path} has format {found}, wanted {FORMAT}; measure again with: make bench")
+    entries = [Entry(**entry) for entry in document.pop("entries")]
+    return Results(entries, document)
+
+
+def write_whole(path, text):
+    """Writes a file whole or not at all."""
+    unfinished = f"{path}.part"
+    with open(unfinished, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(unfinished, path)
