@@ -5,7 +5,7 @@ import importlib.metadata
 import quadrants as qd
 import torch
 
-from bench.measures import FIELD_QUADRANTS, ITEM_SIZE, KB, LATENCY, OURS, REFERENCE
+from bench.measures import FIELD_QUADRANTS, ITEM_SIZE, KB, LATENCY, REFERENCE
 from bench.sampling import Case
 
 
@@ -33,6 +33,6 @@ def prepare(cases, arch):
     qd.init(arch=getattr(qd, arch), offline_cache=False, log_level=qd.ERROR, cpu_max_num_threads=1)
     for size in cases.plan.exchange_sizes:
         cases.add(FIELD_QUADRANTS.name, size, lambda size=size: {REFERENCE: field_view(size)})
-    cases.add(f"{LATENCY}:Quadrants: field to torch", KB, lambda: {OURS: field_view(KB)})
-    cases.add(f"{LATENCY}:Quadrants: ndarray to torch", KB, lambda: {OURS: ndarray_view()})
+    cases.add(LATENCY, KB, lambda: {"Quadrants: field to torch": field_view(KB)})
+    cases.add(LATENCY, KB, lambda: {"Quadrants: ndarray to torch": ndarray_view()})
     return {"versions": {name: importlib.metadata.version(name) for name in ("quadrants", "torch")}}

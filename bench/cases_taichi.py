@@ -157,7 +157,7 @@ def prepare(cases, arch):
             cases.add(measure.name, size, lambda name=measure.name, arrays=arrays: copy_cases(name, arrays))
     small = Arrays(KB, device).fill()
     for label, make in latency.OURS.items():
-        cases.add(f"{LATENCY}:{label}", KB, lambda make=make: {OURS: make(small)})
+        cases.add(LATENCY, KB, lambda label=label, make=make: {label: make(small)}, label)
     clock = device_clock if arch == "cuda" else time.perf_counter
     for count in cases.plan.environments:
         cases.add(RL, count, lambda count=count: rl.cases(count, device, clock))

@@ -3,7 +3,7 @@
 from statistics import median
 
 from bench import verdicts
-from bench.measures import COPIES, EXCHANGE, FIELD_QUADRANTS, IN_PLACE, KB, LATENCY, OURS, WHEELS
+from bench.measures import COPIES, EXCHANGE, FIELD_QUADRANTS, IN_PLACE, KB, LATENCY, LATENCY_FLOOR as FLOOR, OURS, WHEELS
 from bench.measures import RL, RL_ANEW, RL_COPYING, RL_SHARING, size_name
 
 
@@ -93,29 +93,30 @@ def in_place(results, measure, wheel, sizes):
 
 
 def latency(results):
-    """Each exchange of 1 kB, as a multiple of what NumPy's own costs torch in the same process or run."""
+    """Each exchange of 1 kB, as a multiple of what NumPy's own costs torch."""
     rows = []
     for entry in sorted(latency_entries(results), key=lambda entry: median(entry.values)):
-        label, floor = entry.measure.split(":", 1)[1], latency_floor(results, entry.worker)
-        name = entry.worker if entry.worker in WHEELS else "-"
-        rows.append([label, name, show(results.ratio(entry, floor))])
-    return table(["from, to", "wheel", "cost over that of NumPy to torch"], rows)
+        wheel = entry.worker if concerns_us(entry) else "-"
+        rows.append([entry.side, wheel, show(results.ratio(entry, latency_floor(results, entry.worker)))])
+    return table(["from, to", "wheel", f"cost over that of {FLOOR}"], rows)
+
+
+def concerns_us(entry):
+    """Whether a wheel of ours takes part in this exchange, and not only its environment."""
+    return entry.worker in WHEELS and ("ndarray" in entry.side or "field" in entry.side)
 
 
 def latency_entries(results):
-    """All entries of the latency by peer. Where both sides are peers, one wheel's environment is enough."""
-    first = wheels_of(results)[:1]
+    """All entries of the latency by peer; between others, those of one environment are enough."""
+    first = wheels_of(results)[0]
     for entry in results.entries:
-        if entry.measure.startswith(LATENCY + ":"):
-            concerns_us = "ndarray" in entry.measure or "field" in entry.measure
-            if concerns_us or entry.worker in first:
-                yield entry
+        if entry.measure == LATENCY and (concerns_us(entry) or entry.worker == first or entry.worker not in WHEELS):
+            yield entry
 
 
 def latency_floor(results, worker):
-    """NumPy to torch, in this worker's process or in that of the first wheel."""
-    name = f"{LATENCY}:NumPy to torch"
-    return results.find(worker, name, KB, OURS) or results.find(wheels_of(results)[0], name, KB, OURS)
+    """NumPy to torch, in this worker's process, else in that of the first wheel."""
+    return results.find(worker, LATENCY, KB, FLOOR) or results.find(wheels_of(results)[0], LATENCY, KB, FLOOR)
 
 
 def reinforcement(results):

@@ -67,6 +67,7 @@ GROWTH = "growth"
 # These two compare more than two sides, each with a label of its own.
 LATENCY = "latency"
 RL = "rl"
+LATENCY_FLOOR = "NumPy to torch"
 RL_COPYING, RL_SHARING, RL_ANEW = "copying", "shared once", "shared anew each step"
 
 

@@ -95,7 +95,7 @@ def draw_latency(results):
     """A bar for each exchange of 1 kB; long ones below."""
     rows = {}
     for entry in markdown.latency_entries(results):
-        rows.setdefault(entry.measure.split(":", 1)[1], {})[bar_kind(entry)] = entry
+        rows.setdefault(entry.side, {})[bar_kind(entry)] = entry
     labels = sorted(rows, key=lambda label: min(median(entry.values) for entry in rows[label].values()))
     figure, axes = plt.subplots(figsize=(10, 0.46 * len(labels) + 1.4), layout="constrained")
     for position, label in enumerate(labels):
@@ -118,7 +118,7 @@ def bar_kind(entry):
     """The colour of a bar."""
     if entry.worker not in WHEELS:
         return "peer"
-    return entry.worker if "ndarray" in entry.measure or "field" in entry.measure else "reference"
+    return entry.worker if markdown.concerns_us(entry) else "reference"
 
 
 def draw_bars(axes, position, found):

@@ -36,20 +36,21 @@ class Cases:
         self.left_out = []
         self._cases = []
 
-    def add(self, measure, size, make):
+    def add(self, measure, size, make, what=None):
         """Adds the cases of one group; a group that cannot be made is left out with its reason.
 
         Args:
             measure: The name of the measure.
             size: Bytes, or the number of environments.
             make: Gives a dict from side to Case.
+            what: A name for people, where the measure's does not tell enough.
         """
         try:
             made = make()
             for case in made.values():
                 case.calibrate(self.plan.sample_seconds)
         except Exception as error:  # whatever a library raises, the others go on
-            self.leave_out(f"{measure} at {size}", f"{type(error).__name__}: {error}")
+            self.leave_out(f"{what or measure} at {size}", f"{type(error).__name__}: {error}")
             return
         for side, case in made.items():
             entry = {"measure": measure, "size": size, "side": side, "statement": case.statement, "loops": case.loops}
