@@ -2,7 +2,8 @@
 
     python -m bench measure --out FOLDER --worker source=PYTHON ...
     python -m bench report --out FOLDER [--docs]
-    python -m bench guard --out FOLDER
+    python -m bench guard --out FOLDER      # fails beyond twice the limits
+    python -m bench limits --out FOLDER     # notes what misses its limit today
 """
 
 import argparse
@@ -24,7 +25,7 @@ NEEDED_MEMORY = 4 * measures.GB
 def parse(arguments):
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.partition("\n")[0])
-    parser.add_argument("verb", choices=("measure", "report", "guard"))
+    parser.add_argument("verb", choices=("measure", "report", "guard", "limits"))
     parser.add_argument("--out", type=Path, required=True, help="the folder of the results")
     parser.add_argument("--worker", action="append", default=[], help="ENVIRONMENT=PYTHON, for each environment")
     parser.add_argument("--left-out", action="append", default=[], help="ENVIRONMENT=REASON, for the report")
@@ -153,10 +154,16 @@ def guard(options):
     print(f"== guard: no ratio is beyond {verdicts.GUARD_FACTOR} times its limit")
 
 
+def note_limits(options):
+    """Writes the ratios that miss their limit into bench/limits.json."""
+    verdicts.note_today(results.load(options.out / "results.json"))
+    print(f"== wrote {verdicts.LIMITS.relative_to(ROOT)}; look at it with: git diff")
+
+
 def main(arguments=None):
     options = parse(arguments)
     os.makedirs(options.out, exist_ok=True)
-    {"measure": measure, "report": report, "guard": guard}[options.verb](options)
+    {"measure": measure, "report": report, "guard": guard, "limits": note_limits}[options.verb](options)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from bench import markdown
 from bench.measures import COPIES, EXCHANGE, OURS, REFERENCE, RL, RL_ANEW, RL_COPYING, RL_SHARING, WHEELS, size_name
-from bench.results import quartiles
+from bench.results import quartiles, whole
 
 COLOURS = {"source": "#0b6e8a", "fast": "#e08a1e", "reference": "#8c8c8c", "peer": "#8f6bb0"}
 STYLE = {
@@ -33,6 +33,8 @@ STYLE = {
 
 def time_name(seconds, _=None):
     """A time, for people."""
+    if seconds <= 0:
+        return "0"
     for unit, name in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= unit * 0.9995:
             return f"{seconds / unit:.3g} {name}"
@@ -142,9 +144,11 @@ def draw_reinforcement(results):
     sides = ((RL_COPYING, "#c44e52"), (RL_SHARING, "#0b6e8a"), (RL_ANEW, "#5aa9b8"))
     for side, colour in sides:
         curve(left, [results.find(wheel, RL, count, side) for count in counts], color=colour, label=side)
-    label_axes(left, counts, str)
-    left.set_title("One step: simulation, observations, policy, actions")
-    left.set(xlabel="environments")
+    left.set(xscale="log", xlabel="environments", ylim=(0, None))
+    left.set_xticks(counts, counts)
+    left.xaxis.set_minor_locator(NullLocator())
+    left.yaxis.set_major_formatter(FuncFormatter(time_name))
+    left.set_title(f"One step: simulation, observations, policy, actions ({wheel} wheel)")
     left.legend()
     for wheel in markdown.wheels_of(results):
         gains = [
@@ -174,8 +178,8 @@ def save(results, folder):
         for name, draw in PICTURES.items():
             path = os.path.join(folder, f"{name}.png")
             figure = draw(results)
-            figure.savefig(f"{path}.part", format="png")
+            with whole(path) as unfinished:
+                figure.savefig(unfinished, format="png")
             plt.close(figure)
-            os.replace(f"{path}.part", path)
             paths.append(path)
     return paths

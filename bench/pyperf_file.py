@@ -1,8 +1,8 @@
 """The samples in pyperf's own format, for `pyperf stats`, `pyperf hist` and `pyperf compare_to`."""
 
-import os
-
 import pyperf
+
+from bench.results import whole
 
 
 def suite_of(results):
@@ -20,6 +20,5 @@ def benchmark_of(entry, shared):
 
 def save(results, path):
     """Writes the suite whole or not at all."""
-    unfinished = f"{path}.part"
-    suite_of(results).dump(unfinished, replace=True)
-    os.replace(unfinished, path)
+    with whole(path) as unfinished:
+        suite_of(results).dump(unfinished, replace=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median, quantiles
 
@@ -98,7 +99,18 @@ def load(path):
 
 def write_whole(path, text):
     """Writes a file whole or not at all."""
-    unfinished = f"{path}.part"
-    with open(unfinished, "w", encoding="utf-8") as file:
+    with whole(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
-    os.replace(unfinished, path)
+
+
+@contextmanager
+def whole(path):
+    """Gives the name of a file to write; it becomes `path` when all went well, else it is removed."""
+    unfinished = f"{path}.part"
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    except BaseException:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+        raise

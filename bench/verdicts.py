@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.measures import COMPARED, EXCHANGE, GROWTH, KB, OURS, REFERENCE, WHEELS, size_name
-from bench.results import Ratio, quartiles
+from bench.results import Ratio, quartiles, write_whole
 
 LIMITS = Path(__file__).with_name("limits.json")
 # A machine that others use can double a ratio of short times; more is not noise.
@@ -18,23 +18,22 @@ class Limits:
 
     Attributes:
         wanted: A dict from the name of a limit to the ratio that is wanted.
-        today: Where a wheel does not reach it: a dict from the name of a limit to one from wheel to ratio.
+        today: Where that is not reached: a dict from the key of a Verdict to the ratio of the day when it was noted.
     """
 
     wanted: dict
     today: dict
 
-    def guarded(self, name, wheel):
+    def guarded(self, verdict):
         """The ratio that the guard starts from: the wanted one, or today's where that is worse."""
-        return max(self.wanted[name], self.today.get(name, {}).get(wheel, 0))
+        return max(verdict.wanted, self.today.get(verdict.key, 0))
 
 
 def read_limits(path=LIMITS):
     """The Limits in a file."""
     with open(path, encoding="utf-8") as file:
         document = json.load(file)
-    today = {name: {w: x for w, x in of.items() if w in WHEELS} for name, of in document["today"].items()}
-    return Limits(document["wanted"], today)
+    return Limits(document["wanted"], document["today"]["ratios"])
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,11 @@ class Verdict:
     limit: str
     ratio: Ratio
     wanted: float
+
+    @property
+    def key(self):
+        """A name for this ratio, in limits.json."""
+        return f"{self.wheel} {self.measure} {size_name(self.size)}{' growth' if self.limit == GROWTH else ''}"
 
     @property
     def met(self):
@@ -97,19 +101,36 @@ def growth(results, limits):
 
 def guard(results, limits):
     """A line for each ratio beyond twice its limit; none if all is well."""
-    for verdict in [*compare(results, limits), *growth(results, limits)]:
-        bound = GUARD_FACTOR * limits.guarded(verdict.limit, verdict.wheel)
+    for verdict in judge_all(results, limits):
+        bound = GUARD_FACTOR * limits.guarded(verdict)
         if verdict.ratio.value > bound:
-            over = " over its cost at 1 kB" if verdict.limit == GROWTH else ""
             yield (
-                f"{verdict.measure} at {size_name(verdict.size)}{over}, {verdict.wheel} wheel: got a ratio of "
-                f"{verdict.ratio.value:.2f}, wanted at most {bound:.2f} (twice '{verdict.limit}' of bench/limits.json)"
+                f"{verdict.key}: got a ratio of {verdict.ratio.value:.2f}, wanted at most {bound:.2f}, which is twice the "
+                "figure of bench/limits.json; if that is no noise, profile the change that did it"
             )
+
+
+def judge_all(results, limits):
+    """All Verdicts."""
+    return [*compare(results, limits), *growth(results, limits)]
+
+
+def note_today(results, path=LIMITS):
+    """Writes the ratios that miss what is wanted into limits.json, for the guard."""
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    missed = [verdict for verdict in judge_all(results, read_limits(path)) if not verdict.met]
+    about = results.about
+    document["today"] = {
+        "comment": f"Measured on {about['date']} with {about['command']} on {about['machine'].get('cpu_model_name')}.",
+        "ratios": {verdict.key: round(verdict.ratio.value, 2) for verdict in missed},
+    }
+    write_whole(path, json.dumps(document, indent=2) + "\n")
 
 
 def summary(results, limits):
     """All ratios, verdicts and medians, as JSON."""
-    found = [*compare(results, limits), *growth(results, limits)]
+    found = judge_all(results, limits)
     document = {
         **results.about,
         "ratios": [{**asdict(verdict), "met": verdict.met} for verdict in found],

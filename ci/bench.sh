@@ -74,6 +74,7 @@ add_peer() {
 prepare_environments() {
   make_venv "$BUILD/venv-bench" "$python" "$ROOT/requirements/bench.txt"
   make_venv --on-top "$BUILD/venv-peers" "$python" "$ROOT/requirements/test.txt"
+  peers=$BUILD/venv-peers/bin/python
   add_wheel source "$(wheel_version)" wheel
   add_wheel fast "$(wheel_version).fast" wheel-fast
   [ ${#workers[@]} -gt 0 ] || die "no wheel to measure; build one with: make wheel-fast, or make wheel"
@@ -146,7 +147,7 @@ measure_builds() {
 python=$(pick_python)
 export PYTHONDONTWRITEBYTECODE=1
 unset VENV PYTHON
-workers=() left_out=()
+workers=() left_out=() peers=
 if flag BUILDS; then
   measure_builds "$@"
 else

@@ -45,7 +45,9 @@ prepare_environment() {
   say "installing ${wheel##*/}${others[*]+ and ${#others[@]} more} into $venv"
   install --no-index --no-deps --ignore-installed "$wheel" "${others[@]+"${others[@]}"}" ||
     die "${wheel##*/} cannot be installed for $("$python" -V); pip's message is above"
-  "$venv/bin/python" "$ROOT/ci/cuda_facts.py" needed "$python" || exit 1
+  (cd "$venv" && bin/python -c 'import numpy, torch, taichi' >"$venv/import.log" 2>&1) ||
+    die "$(tail -n 1 "$venv/import.log"); the environment of $python needs torch, NumPy and what taichi needs:" \
+      "$python -m pip install torch numpy colorama dill rich"
 }
 
 bench() { PYTHONPATH=$ROOT PYTHONSAFEPATH=1 "$venv/bin/python" -m bench "$@" --out "$report"; }
