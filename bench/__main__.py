@@ -1,9 +1,9 @@
 """Measure and report: `make bench` calls this with the environments that it made.
 
-    python -m bench measure --out FOLDER --worker source=PYTHON ...
-    python -m bench report --out FOLDER [--docs]
-    python -m bench guard --out FOLDER      # fails beyond twice the limits
-    python -m bench limits --out FOLDER     # notes what misses its limit today
+python -m bench measure --out FOLDER --worker source=PYTHON ...
+python -m bench report --out FOLDER [--docs]
+python -m bench guard --out FOLDER      # fails beyond twice the limits
+python -m bench limits --out FOLDER     # notes what misses its limit today
 """
 
 import argparse
@@ -18,7 +18,7 @@ from bench.conductor import Run
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 PICTURES = ROOT / "docs" / "img"
-# The arrays of all workers, and the copies that they make, at the largest size that is written to.
+# For the copies of all workers, and one array of the largest size while it is made.
 NEEDED_MEMORY = 4 * measures.GB
 
 

@@ -1,6 +1,6 @@
 """One array of each kind, of one size, each made when it is first asked for.
 
-The large ones take no memory until somebody writes to them: the exchange must not depend on what is in them.
+They take no memory until somebody writes to them: the exchange does not depend on what is in them.
 """
 
 from functools import cached_property
@@ -11,6 +11,7 @@ import torch
 import taichi as ti
 
 from bench.measures import ITEM_SIZE
+from bench.pages import give_back
 
 
 class Arrays:
@@ -28,13 +29,15 @@ class Arrays:
     @cached_property
     def nd(self):
         """Taichi's."""
-        return ti.ndarray(ti.f32, self.count)
+        nd = ti.ndarray(ti.f32, self.count)
+        give_back(torch.from_dlpack(nd))
+        return nd
 
     @cached_property
     def field(self):
         """A dense field, in a tree of its own."""
         field = ti.field(ti.f32, self.count)
-        ti.sync()  # gives it its memory
+        give_back(torch.from_dlpack(field))
         return field
 
     @cached_property
@@ -46,6 +49,11 @@ class Arrays:
     def tensor(self):
         """Torch's."""
         return torch.empty(self.count, dtype=torch.float32, device=self.device)
+
+    @cached_property
+    def there(self):
+        """Memory for a copy on the host."""
+        return np.ones(self.count, np.float32)
 
     @cached_property
     def imported(self):

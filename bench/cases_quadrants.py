@@ -6,13 +6,14 @@ import quadrants as qd
 import torch
 
 from bench.measures import FIELD_QUADRANTS, ITEM_SIZE, KB, LATENCY, REFERENCE
+from bench.pages import give_back
 from bench.sampling import Case
 
 
 def dense_field(size):
     """A field of so many bytes, with its memory."""
     field = qd.field(qd.f32, size // ITEM_SIZE)
-    qd.sync()
+    give_back(field.to_torch(copy=False))
     return field
 
 

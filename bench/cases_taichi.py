@@ -28,6 +28,11 @@ def device_clock():
     return time.perf_counter()
 
 
+def clock_of(device):
+    """The clock for statements that start work on the device."""
+    return time.perf_counter if device == "cpu" else device_clock
+
+
 def export_torch(arrays):
     """Torch's view of an ndarray, against that of a NumPy array."""
     return {
@@ -77,9 +82,10 @@ def field_quadrants(arrays):
 
 def launch(arrays):
     """A kernel on an ndarray whose memory is torch's, against Taichi's own."""
+    clock = clock_of(arrays.device)
     return {
-        OURS: Case("touch(imported)", touch=touch, imported=arrays.imported),
-        REFERENCE: Case("touch(nd)", touch=touch, nd=arrays.nd),
+        OURS: Case("touch(imported)", clock, touch=touch, imported=arrays.imported),
+        REFERENCE: Case("touch(nd)", clock, touch=touch, nd=arrays.nd),
     }
 
 
@@ -89,11 +95,10 @@ EXCHANGE = (export_torch, capsule, import_torch, export_tvm, field_torch, field_
 def copy_to_numpy(source, arrays):
     """A copy to the host, against a plain copy: into new memory, and into memory that is there."""
     if arrays.device == "cpu":
-        there = np.ones_like(arrays.numpy)
         return {
             OURS: Case("source.to_numpy()", source=source),
             REFERENCE: Case("array.copy()", array=arrays.numpy),
-            IN_PLACE: Case("copyto(there, array)", copyto=np.copyto, there=there, array=arrays.numpy),
+            IN_PLACE: Case("copyto(there, array)", copyto=np.copyto, there=arrays.there, array=arrays.numpy),
         }
     return {
         OURS: Case("source.to_numpy()", device_clock, source=source),
@@ -158,7 +163,6 @@ def prepare(cases, arch):
     small = Arrays(KB, device).fill()
     for label, make in latency.OURS.items():
         cases.add(LATENCY, KB, lambda label=label, make=make: {label: make(small)}, label)
-    clock = device_clock if arch == "cuda" else time.perf_counter
     for count in cases.plan.environments:
-        cases.add(RL, count, lambda count=count: rl.cases(count, device, clock))
+        cases.add(RL, count, lambda count=count: rl.cases(count, device, clock_of(device)))
     return facts_of(small.nd, arch)

@@ -3,9 +3,9 @@
 from statistics import median
 
 from bench import verdicts
-from bench.measures import COPIES, EXCHANGE, FIELD_QUADRANTS, IN_PLACE, KB, LATENCY, LATENCY_FLOOR as FLOOR, OURS, WHEELS
-from bench.measures import RL, RL_ANEW, RL_COPYING, RL_SHARING, size_name
-
+from bench.measures import COPIES, EXCHANGE, FIELD_QUADRANTS, IN_PLACE, KB, LATENCY, OURS, WHEELS, size_name
+from bench.measures import LATENCY_FLOOR as FLOOR
+from bench.measures import RL, RL_ANEW, RL_COPYING, RL_SHARING
 
 BEGIN = "<!-- tables: written by `make bench` -->"
 END = "<!-- end of tables -->"
@@ -44,9 +44,17 @@ def wheels_of(results):
     return [wheel for wheel in WHEELS if any(entry.worker == wheel for entry in results.entries)]
 
 
+def by_line(found):
+    """Verdicts in a dict from measure and wheel to one from size to Verdict."""
+    lines = {}
+    for verdict in found:
+        lines.setdefault((verdict.measure, verdict.wheel), {})[verdict.size] = verdict
+    return lines
+
+
 def exchange(results, limits):
     """Sizes in columns, a line for each measure and wheel."""
-    found = list(verdicts.compare(results, limits))
+    found = by_line(verdicts.compare(results, limits))
     grown = {(verdict.measure, verdict.wheel): verdict for verdict in verdicts.growth(results, limits)}
     sizes = results.sizes(EXCHANGE[0].name)
     head = ["", "wheel", "at most", *map(size_name, sizes), ""]
@@ -54,7 +62,7 @@ def exchange(results, limits):
     rows = []
     for measure in EXCHANGE + (FIELD_QUADRANTS,):
         for wheel in wheels_of(results):
-            line = {verdict.size: verdict for verdict in found if (verdict.measure, verdict.wheel) == (measure.name, wheel)}
+            line = found.get((measure.name, wheel), {})
             cells = [show(line[size].ratio if size in line else None) for size in sizes]
             last = grown.get((measure.name, wheel))
             rows.append([title(measure), wheel, limits.wanted[measure.limit], *cells, judge(list(line.values()))])
@@ -69,18 +77,18 @@ def title(measure):
 
 def copies(results, limits):
     """As `exchange`, for what copies; a line more for the reference without new memory, which nothing is held to."""
-    found = list(verdicts.compare(results, limits))
+    found = by_line(verdicts.compare(results, limits))
     sizes = results.sizes(COPIES[0].name)
     wanted = [limits.wanted[COPIES[0].limit_at(size)] for size in sizes]
     head = ["", "wheel", *(f"{size_name(size)}, at most {most}" for size, most in zip(sizes, wanted)), ""]
     rows = []
     for measure in COPIES:
         for wheel in wheels_of(results):
-            line = {verdict.size: verdict for verdict in found if (verdict.measure, verdict.wheel) == (measure.name, wheel)}
+            line = found.get((measure.name, wheel), {})
             cells = [show(line[size].ratio if size in line else None) for size in sizes]
             rows.append([f"{measure.ours} / copy into new memory", wheel, *cells, judge(list(line.values()))])
-            rows.append([f"{measure.ours} / copy into memory that is there", wheel, *in_place(results, measure, wheel, sizes)])
-            rows[-1].append("")
+            others = in_place(results, measure, wheel, sizes)
+            rows.append([f"{measure.ours} / copy into memory that is there", wheel, *others, ""])
     return table(head, rows)
 
 

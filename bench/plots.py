@@ -151,9 +151,8 @@ def draw_reinforcement(results):
     left.set_title(f"One step: simulation, observations, policy, actions ({wheel} wheel)")
     left.legend()
     for wheel in markdown.wheels_of(results):
-        gains = [
-            results.ratio(results.find(wheel, RL, n, RL_COPYING), results.find(wheel, RL, n, RL_SHARING)) for n in counts
-        ]
+        pairs = [[results.find(wheel, RL, count, side) for side in (RL_COPYING, RL_SHARING)] for count in counts]
+        gains = [results.ratio(*pair) for pair in pairs]
         right.plot(counts, [gain.value for gain in gains], marker="o", color=COLOURS[wheel], label=f"{wheel} wheel")
         right.fill_between(
             counts, [g.low for g in gains], [g.high for g in gains], color=COLOURS[wheel], alpha=0.18, linewidth=0

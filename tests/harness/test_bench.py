@@ -25,7 +25,7 @@ ABOUT = {
     "command": "make lamps",
     "date": "2026-01-01",
     "rounds": 3,
-    "machine": {"cpu_count": 2, "memory_gb": 8, "platform": "Lamp", "python": "3.11", "load_before": 0, "pinned_core": 1},
+    "machine": dict(cpu_count=2, memory_gb=8, platform="Lamp", python="3.11", load_before=0, pinned_core=1),
     "facts": {"source": {"versions": {"taichi": "1"}, "c_exchange_api": False}},
     "left_out": [{"worker": "gstaichi", "what": "all", "why": "no index"}],
 }
@@ -325,7 +325,7 @@ def test_worker_that_dies_is_left_out_and_the_others_go_on(fakes):
 
 def test_worker_that_cannot_begin_is_left_out_with_its_reason(fakes):
     path = Path(fakes.make("broken"))
-    path.write_text(f"#!{sys.executable}\nprint('{{\"failed\": \"ImportError: no lamp\"}}')\n")
+    path.write_text(f'#!{sys.executable}\nprint(\'{{"failed": "ImportError: no lamp"}}\')\n')
     run, _ = fakes.measure(sound=fakes.make("sound"), broken=str(path))
     assert run.left_out == [{"worker": "broken", "what": "all", "why": "ImportError: no lamp"}]
 
