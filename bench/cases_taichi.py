@@ -10,7 +10,7 @@ import taichi as ti
 
 from bench import latency, rl
 from bench.arrays import Arrays
-from bench.measures import COPIES, IN_PLACE, LATENCY, OURS, REFERENCE, RL, KB
+from bench.measures import CLONE, COPIES, IN_PLACE, LATENCY, OURS, REFERENCE, RL, KB
 from bench.sampling import Case
 
 DISTRIBUTIONS = ("taichi", "torch", "numpy", "jax", "warp-lang", "apache-tvm-ffi")
@@ -110,7 +110,8 @@ def copy_to_numpy(source, arrays):
 def copy_to_torch(source, arrays):
     """The same to torch; on a GPU the copy stays there."""
     if arrays.device == "cpu":
-        return {**copy_to_numpy(source, arrays), OURS: Case("source.to_torch()", source=source)}
+        cases = {OURS: Case("source.to_torch()", source=source), CLONE: Case("tensor.clone()", tensor=arrays.tensor)}
+        return {**copy_to_numpy(source, arrays), **cases}
     return {
         OURS: Case("source.to_torch(device)", device_clock, source=source, device=arrays.device),
         REFERENCE: Case("tensor.clone()", device_clock, tensor=arrays.tensor),

@@ -1,9 +1,7 @@
 """The tables of docs/benchmarks.md, from a run's results."""
 
-from statistics import median
-
 from bench import verdicts
-from bench.measures import COPIES, EXCHANGE, FIELD_QUADRANTS, IN_PLACE, KB, LATENCY, OURS, WHEELS, size_name
+from bench.measures import CLONE, COPIES, EXCHANGE, FIELD_QUADRANTS, IN_PLACE, KB, LATENCY, OURS, WHEELS, size_name
 from bench.measures import LATENCY_FLOOR as FLOOR
 from bench.measures import RL, RL_ANEW, RL_COPYING, RL_SHARING
 
@@ -87,25 +85,24 @@ def copies(results, limits):
             line = found.get((measure.name, wheel), {})
             cells = [show(line[size].ratio if size in line else None) for size in sizes]
             rows.append([f"{measure.ours} / copy into new memory", wheel, *cells, judge(list(line.values()))])
-            others = in_place(results, measure, wheel, sizes)
-            rows.append([f"{measure.ours} / copy into memory that is there", wheel, *others, ""])
+            rows += list(unjudged_copies(results, measure, wheel, sizes))
     return table(head, rows)
 
 
-def in_place(results, measure, wheel, sizes):
-    """The cells of a copy against one without new memory."""
-    find = results.find
-    return [
-        show(results.ratio(find(wheel, measure.name, s, OURS), find(wheel, measure.name, s, IN_PLACE))) for s in sizes
-    ]
+def unjudged_copies(results, measure, wheel, sizes):
+    """The lines of a copy against those that it is not held to."""
+    for side, name in ((IN_PLACE, "copy into memory that is there"), (CLONE, "tensor.clone()")):
+        pairs = [[results.find(wheel, measure.name, size, side) for side in (OURS, side)] for size in sizes]
+        if any(other for _, other in pairs):
+            yield [f"{measure.ours} / {name}", wheel, *(show(results.ratio(*pair)) for pair in pairs), ""]
 
 
 def latency(results):
     """Each exchange of 1 kB, as a multiple of what NumPy's own costs torch."""
+    ratios = [(results.ratio(entry, latency_floor(results, entry.worker)), entry) for entry in latency_entries(results)]
     rows = []
-    for entry in sorted(latency_entries(results), key=lambda entry: median(entry.values)):
-        wheel = entry.worker if concerns_us(entry) else "-"
-        rows.append([entry.side, wheel, show(results.ratio(entry, latency_floor(results, entry.worker)))])
+    for ratio, entry in sorted(ratios, key=lambda pair: pair[0].value):
+        rows.append([entry.side, entry.worker if concerns_us(entry) else "-", show(ratio)])
     return table(["from, to", "wheel", f"cost over that of {FLOOR}"], rows)
 
 

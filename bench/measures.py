@@ -9,8 +9,9 @@ from typing import Optional
 
 OURS = "ours"
 REFERENCE = "reference"
-# A second reference of the copies: into memory that is there already.
+# Further references of the copies, which nothing is held to.
 IN_PLACE = "in place"
+CLONE = "clone"
 
 KB, MB, GB = 10**3, 10**6, 10**9
 ITEM_SIZE = 4  # all arrays have elements of type f32

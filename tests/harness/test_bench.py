@@ -199,6 +199,41 @@ def test_tables_are_rectangles():
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in text.split("\n")}) == 1
 
 
+def test_copies_are_judged_against_new_memory_only():
+    run = results.Results(
+        [
+            entry("source", "nd_to_torch", MB, OURS, 1.2),
+            entry("source", "nd_to_torch", MB, REFERENCE, 1.0),
+            entry("source", "nd_to_torch", MB, IN_PLACE, 0.5),
+            entry("source", "nd_to_numpy", MB, OURS, 1.0),
+        ],
+        ABOUT,
+    )
+    new, there = lines_of(markdown.copies(run, LIMITS), "nd.to_torch()")
+    assert (new[2:], there[2:]) == (["1.20 (1.20 to 1.20)", "met"], ["2.40 (2.40 to 2.40)", ""])
+
+
+def test_latency_is_sorted_by_its_ratio_and_peers_take_the_floor_of_a_wheel():
+    latency = measures.LATENCY
+    run = results.Results(
+        [
+            entry("source", latency, KB, "ndarray to torch", 6.0),
+            entry("source", latency, KB, measures.LATENCY_FLOOR, 2.0),
+            entry("fast", latency, KB, measures.LATENCY_FLOOR, 1.0),
+            entry("fast", latency, KB, "ndarray to torch", 5.0),
+            entry("quadrants", latency, KB, "Quadrants: ndarray to torch", 3.0),
+        ],
+        ABOUT,
+    )
+    lines = markdown.latency(run).split("\n")[2:]
+    assert [[cell.strip() for cell in line.split("|")[1:4]] for line in lines] == [
+        ["NumPy to torch", "-", "1.00 (1.00 to 1.00)"],
+        ["Quadrants: ndarray to torch", "-", "1.50 (1.50 to 1.50)"],
+        ["ndarray to torch", "source", "3.00 (3.00 to 3.00)"],
+        ["ndarray to torch", "fast", "5.00 (5.00 to 5.00)"],
+    ]
+
+
 def test_what_was_left_out_is_told_with_its_reason():
     assert "Left out: gstaichi, all: no index" in markdown.about(export_run(1.0))
 
