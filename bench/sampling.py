@@ -3,7 +3,7 @@
 import time
 import timeit
 
-# Another process may hold the processor during one try.
+# The first run may compile and import, and another process may hold the processor during one try.
 TRIES = 2
 
 
@@ -32,7 +32,6 @@ class Case:
         Args:
             seconds: What one sample should take. A single run may take longer.
         """
-        self._timer.timeit(1)  # compiles and imports
         loops = 1
         took = self._best_of(TRIES, loops)
         while took < seconds / 2:
