@@ -30,15 +30,13 @@ class Arrays:
     def nd(self):
         """Taichi's."""
         nd = ti.ndarray(ti.f32, self.count)
-        give_back(torch.from_dlpack(nd))
-        return nd
+        return self._without_pages(nd)
 
     @cached_property
     def field(self):
         """A dense field, in a tree of its own."""
         field = ti.field(ti.f32, self.count)
-        give_back(torch.from_dlpack(field))
-        return field
+        return self._without_pages(field)
 
     @cached_property
     def numpy(self):
@@ -59,6 +57,11 @@ class Arrays:
     def imported(self):
         """An ndarray on the memory of the tensor."""
         return ti.from_dlpack(self.tensor)
+
+    def _without_pages(self, array):
+        if self.device == "cpu":
+            give_back(torch.from_dlpack(array))
+        return array
 
     def fill(self):
         """Writes to all, so that a copy reads memory and not the one empty page that stands for what is unwritten."""

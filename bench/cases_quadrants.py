@@ -13,7 +13,9 @@ from bench.sampling import Case
 def dense_field(size):
     """A field of so many bytes, with its memory."""
     field = qd.field(qd.f32, size // ITEM_SIZE)
-    give_back(field.to_torch(copy=False))
+    view = field.to_torch(copy=False)
+    if view.device.type == "cpu":
+        give_back(view)
     return field
 
 
