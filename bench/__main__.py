@@ -95,7 +95,6 @@ def measure(options):
         finally:
             progress.close()
         about.update(facts=run.facts, left_out=left_out + run.left_out)
-        about["rounds"] = max(len(entry.values) for entry in run.entries)
     results.Results(run.entries, about).save(options.out / "results.json")
     for line in told(about["left_out"]):
         print(line)

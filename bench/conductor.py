@@ -13,6 +13,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from bench.measures import SHARING
 from bench.results import Entry
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -156,7 +157,8 @@ class Run:
             tick()
 
     def _one_round(self):
-        groups = list(self._members)
+        short = {measure.name for measure in SHARING}
+        groups = [group for group in self._members for _ in range(self._plan.passes if group[0] in short else 1)]
         self._random.shuffle(groups)
         for group in groups:
             members = list(self._members[group])

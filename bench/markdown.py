@@ -1,7 +1,7 @@
 """The tables of docs/benchmarks.md, from a run's results."""
 
 from bench import verdicts
-from bench.measures import CLONE, COPIES, EXCHANGE, FIELD_QUADRANTS, IN_PLACE, KB, LATENCY, OURS, WHEELS, size_name
+from bench.measures import CLONE, COPIES, EXCHANGE, IN_PLACE, KB, LATENCY, OURS, SHARING, WHEELS, size_name
 from bench.measures import LATENCY_FLOOR as FLOOR
 from bench.measures import RL, RL_ANEW, RL_COPYING, RL_SHARING
 
@@ -58,7 +58,7 @@ def exchange(results, limits):
     head = ["", "wheel", "at most", *map(size_name, sizes), ""]
     head += [f"{size_name(max(sizes))} over {size_name(KB)}, at most {limits.wanted['growth']}"]
     rows = []
-    for measure in EXCHANGE + (FIELD_QUADRANTS,):
+    for measure in SHARING:
         for wheel in wheels_of(results):
             line = found.get((measure.name, wheel), {})
             cells = [show(line[size].ratio if size in line else None) for size in sizes]
@@ -144,8 +144,10 @@ def about(results):
         f"{machine['memory_gb']} GB; {machine['platform']}; Python {machine['python']}; "
         f"load {machine['load_before']} before the run."
     )
+    counts = sorted({len(entry.values) for entry in results.entries})
+    samples = f"{counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
     pinned = "one core, for all workers" if machine["pinned_core"] is not None else "no core in particular"
-    lines.append(f"* Each case: {results.about['rounds']} samples in turn with all others; on {pinned}.")
+    lines.append(f"* Samples of each case: {samples}, in turn with all others; on {pinned}.")
     for worker, facts in results.about["facts"].items():
         versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
         device = f"; {facts['gpu']}" if "gpu" in facts else ""

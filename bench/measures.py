@@ -61,7 +61,8 @@ COPIES = (
     Measure("field_to_numpy", "field.to_numpy()", "a copy of the same bytes", "copy", "copy_at_1_kb"),
     Measure("field_to_torch", "field.to_torch()", "a copy of the same bytes", "copy", "copy_at_1_kb"),
 )
-COMPARED = EXCHANGE + (FIELD_QUADRANTS,) + COPIES
+SHARING = EXCHANGE + (FIELD_QUADRANTS,)
+COMPARED = SHARING + COPIES
 # The entry of limits.json for the cost at the largest size over that at 1 kB.
 GROWTH = "growth"
 
@@ -79,6 +80,7 @@ class Plan:
     Attributes:
         sample_seconds: How long one sample takes, about.
         rounds: How many samples each case gets.
+        passes: So many times more samples get those that share, which are short.
         seconds: After this time no further round begins.
     """
 
@@ -87,12 +89,13 @@ class Plan:
     environments: tuple
     sample_seconds: float
     rounds: int
+    passes: int
     seconds: float
 
 
-FULL = Plan((KB, MB, 100 * MB, GB), (KB, MB, 10 * MB, 100 * MB), (1, 16, 64, 256, 1024, 4096), 0.005, 50, 600)
-QUICK = Plan((KB, GB), (KB, MB, 10 * MB), (1, 256), 0.002, 20, 60)
-CUDA = Plan(FULL.exchange_sizes, FULL.copy_sizes, FULL.environments, 0.005, 50, 200)
+FULL = Plan((KB, MB, 100 * MB, GB), (KB, MB, 10 * MB, 100 * MB), (1, 16, 64, 256, 1024, 4096), 0.005, 50, 3, 600)
+QUICK = Plan((KB, GB), (KB, MB, 10 * MB), (1, 256), 0.002, 20, 2, 60)
+CUDA = Plan(FULL.exchange_sizes, FULL.copy_sizes, FULL.environments, 0.005, 50, 3, 200)
 PLANS = {"full": FULL, "quick": QUICK, "cuda": CUDA}
 
 

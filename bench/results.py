@@ -18,7 +18,7 @@ class Entry:
         measure, size, side: Which case it is.
         statement: What was timed.
         loops: How many times the statement ran in a sample.
-        values: Seconds for one run of the statement, one value a round.
+        values: Seconds for one run of the statement, one value a sample.
     """
 
     worker: str
@@ -39,20 +39,23 @@ def quartiles(values):
 class Ratio:
     """How many times as long one case takes as another.
 
+    Samples at one position were taken right after each other, so that both were slow where the machine was.
+
     Attributes:
-        value: The ratio of the two medians.
-        low, high: Lower and upper quartile of the ratios of the single rounds.
+        value, low, high: Median, lower and upper quartile of the ratios of such pairs.
+        of_medians: The ratio of the two medians, which a machine with two speeds blurs.
     """
 
     value: float
     low: float
     high: float
+    of_medians: float
 
 
 def ratio_of(values, reference):
-    """The Ratio of two lists of samples. The samples at one position come from one round."""
-    low, _, high = quartiles([value / other for value, other in zip(values, reference)])
-    return Ratio(median(values) / median(reference), low, high)
+    """The Ratio of two lists of samples."""
+    low, middle, high = quartiles([value / other for value, other in zip(values, reference)])
+    return Ratio(middle, low, high, median(values) / median(reference))
 
 
 class Results:
