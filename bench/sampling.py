@@ -3,8 +3,11 @@
 import time
 import timeit
 
-# The first run may compile and import, and another process may hold the processor during one try.
-TRIES = 2
+# The first runs compile, import and fill caches.
+WARM_UP_RUNS = 5
+WARM_UP_SECONDS = 0.1
+# Another process may hold the processor during some of the tries.
+TRIES = 3
 
 
 class Case:
@@ -32,6 +35,7 @@ class Case:
         Args:
             seconds: What one sample should take. A single run may take longer.
         """
+        self._warm_up()
         loops = 1
         took = self._best_of(TRIES, loops)
         while took < seconds / 2:
@@ -39,9 +43,21 @@ class Case:
             took = self._best_of(TRIES, loops)
         self.loops = max(1, round(loops * seconds / took))
 
+    def _warm_up(self):
+        end = time.perf_counter() + WARM_UP_SECONDS
+        for _ in range(WARM_UP_RUNS):
+            self._timer.timeit(1)
+            if time.perf_counter() > end:
+                break
+
     def _best_of(self, tries, loops):
         return min(self._timer.timeit(loops) for _ in range(tries))
 
     def sample(self):
-        """Runs the statement `loops` times and returns the mean time of one run, in seconds."""
+        """Runs the statement `loops` times and returns the mean time of one run, in seconds.
+
+        Other cases ran before and hold the caches; a tenth of the loops goes before those that count.
+        """
+        if self.loops > 1:
+            self._timer.timeit(max(1, self.loops // 10))
         return self._timer.timeit(self.loops) / self.loops
