@@ -147,6 +147,8 @@ measure_builds() {
 python=$(pick_python)
 export PYTHONDONTWRITEBYTECODE=1
 unset VENV PYTHON
+# A wrong value is told before any work.
+for name in QUICK GUARD DOCS BUILDS COLD; do flag "$name" || true; done
 workers=() left_out=() peers=
 if flag BUILDS; then
   measure_builds "$@"
