@@ -94,7 +94,7 @@ class Plan:
 
 
 FULL = Plan((KB, MB, 100 * MB, GB), (KB, MB, 10 * MB, 100 * MB), (1, 16, 64, 256, 1024, 4096), 0.005, 50, 3, 600)
-QUICK = Plan((KB, GB), (KB, MB, 10 * MB), (1, 256), 0.003, 20, 2, 60)
+QUICK = Plan((KB, GB), (KB, MB, 10 * MB), (1, 256), 0.003, 20, 2, 35)
 CUDA = Plan(FULL.exchange_sizes, FULL.copy_sizes, FULL.environments, 0.005, 50, 3, 200)
 PLANS = {"full": FULL, "quick": QUICK, "cuda": CUDA}
 
