@@ -25,6 +25,8 @@ Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
   sanitize     the capsule code under AddressSanitizer and UndefinedBehaviorSanitizer
   valgrind     orders of events in the life of shared memory, under valgrind: make valgrind ORDERS=N
   soak         exports, imports and ndarrays in a loop, memory flat: make soak CYCLES=N
+  bench        what an exchange costs, against other libraries: make bench QUICK=1; all of it: head ci/bench.sh
+  bench-cuda   the same on a GPU, with no network: make bench-cuda WHEEL=path REPORT=folder
   clean        remove build/ and dist/
 
 PYTHON=path takes another Python; VENV=path an environment that already has torch.
@@ -61,6 +63,8 @@ case $verb in
   test-cuda-sim) exec ci/test_cuda_sim.sh "$@" ;;
   test-cuda) exec bash ci/test_cuda.sh "$@" ;; # also where a copy lost the mode bits
   demo) exec ci/demo.sh "$@" ;;
+  bench) exec ci/bench.sh "$@" ;;
+  bench-cuda) exec bash ci/bench_cuda.sh "$@" ;;
   lint) exec ci/lint.sh "$@" ;;
   fuzz | sanitize | soak | valgrind) exec "ci/$verb.sh" "$@" ;;
   clean) clean ;;

@@ -1,0 +1,173 @@
+"""Measure and report: `make bench` calls this with the environments that it made.
+
+python -m bench measure --out FOLDER --worker source=PYTHON ...
+python -m bench report --out FOLDER [--docs]
+python -m bench guard --out FOLDER      # fails beyond twice the limits
+python -m bench limits --out FOLDER     # notes what misses its limit today
+"""
+
+import argparse
+import datetime
+import os
+import sys
+from pathlib import Path
+
+from bench import machine, markdown, measures, results, verdicts
+from bench.conductor import Run
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
+PICTURES = ROOT / "docs" / "img"
+# For the copies of all workers, and one array of the largest size while it is made.
+NEEDED_MEMORY = 4 * measures.GB
+
+
+def parse(arguments):
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.partition("\n")[0])
+    parser.add_argument("verb", choices=("measure", "report", "guard", "limits"))
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the results")
+    parser.add_argument("--worker", action="append", default=[], help="ENVIRONMENT=PYTHON, for each environment")
+    parser.add_argument("--left-out", action="append", default=[], help="ENVIRONMENT=REASON, for the report")
+    parser.add_argument("--arch", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--plan", default="full", choices=sorted(measures.PLANS))
+    parser.add_argument("--command", default="make bench", help="what the reader types to do this again")
+    parser.add_argument("--docs", action="store_true", help="also write docs/benchmarks.md and docs/img")
+    return parser.parse_args(arguments)
+
+
+def progress_bar(total):
+    """Tqdm's bar, or a plain count where tqdm is not installed."""
+    try:
+        from tqdm import tqdm  # pylint: disable=C0415
+    except ImportError:
+        return PlainProgress(total)
+    return tqdm(total=total, unit="round", dynamic_ncols=True)
+
+
+class PlainProgress:
+    """What is needed of tqdm's interface."""
+
+    def __init__(self, total):
+        self._total, self._done = total, 0
+
+    def update(self):
+        """One round more."""
+        self._done += 1
+        print(f"round {self._done} of {self._total}", file=sys.stderr)
+
+    def close(self):
+        """Nothing is left to do."""
+
+
+def choose_plan(name, left_out):
+    """The plan, without what this machine has no memory for."""
+    plan, available = measures.PLANS[name], machine.available_memory()
+    if available is None or available >= NEEDED_MEMORY:
+        return plan
+    why = f"got {available / 1e9:.1f} GB of free memory, wanted {NEEDED_MEMORY / 1e9:.0f} GB; end other programs"
+    left_out.append({"worker": "all", "what": f"over {measures.size_name(100 * measures.MB)}", "why": why})
+    return measures.without_sizes_over(plan, 100 * measures.MB)
+
+
+def pairs(words):
+    """NAME=VALUE as a dict."""
+    return dict(word.split("=", 1) for word in words)
+
+
+def measure(options):
+    """Measures all and writes results.json."""
+    left_out = [{"worker": name, "what": "all", "why": why} for name, why in pairs(options.left_out).items()]
+    plan, core = choose_plan(options.plan, left_out), machine.pick_core()
+    about = {
+        "command": options.command,
+        "arch": options.arch,
+        "date": datetime.date.today().isoformat(),
+        "machine": machine.describe(core),
+    }
+    with Run(pairs(options.worker), options.arch, plan, core, options.out) as run:
+        run.prepare(lambda name: print(f"== starting {name}", flush=True))
+        if not any(entry.worker in measures.WHEELS for entry in run.entries):
+            sys.exit("\n".join(["error: no wheel can be measured"] + list(told(run.left_out))))
+        progress = progress_bar(plan.rounds)
+        try:
+            run.rounds(progress.update)
+        finally:
+            progress.close()
+        about.update(facts=run.facts, left_out=left_out + run.left_out)
+    results.Results(run.entries, about).save(options.out / "results.json")
+    for line in told(about["left_out"]):
+        print(line)
+
+
+def told(left_out):
+    """A line for each thing that was left out."""
+    for one in left_out:
+        yield f"left out: {one['worker']}, {one['what']}: {one['why']}"
+
+
+def report(options):
+    """Makes of results.json all that people and other programs read."""
+    found, limits = results.load(options.out / "results.json"), verdicts.read_limits()
+    text = markdown.tables(found, limits)
+    results.write_whole(options.out / "benchmarks.md", f"# Benchmark\n\n{text}\n")
+    print(text)
+    summarise(found, limits, options.out)
+    draw(found, options.out)
+    if options.docs:
+        results.write_whole(DOCUMENT, markdown.insert(DOCUMENT.read_text(encoding="utf-8"), text))
+        draw(found, PICTURES)
+        print(f"== wrote {DOCUMENT.relative_to(ROOT)} and {PICTURES.relative_to(ROOT)}/")
+    print(f"== all results: {options.out}")
+
+
+def summarise(found, limits, folder):
+    """Writes summary.json, and pyperf.json where pyperf is installed."""
+    results.write_whole(folder / "summary.json", verdicts.summary(found, limits))
+    try:
+        from bench import pyperf_file  # pylint: disable=C0415
+    except ImportError:
+        print("left out: pyperf.json, since pyperf is not installed; the samples are in results.json")
+        return
+    pyperf_file.save(found, str(folder / "pyperf.json"))
+
+
+def draw(found, folder):
+    """Draws the pictures, where matplotlib is installed."""
+    try:
+        from bench import plots  # pylint: disable=C0415
+    except ImportError:
+        print("left out: the pictures, since matplotlib is not installed; draw them elsewhere from results.json")
+        return
+    plots.save(found, folder)
+
+
+def guard(options):
+    """Exits with 1 if a ratio is beyond twice its limit."""
+    found = results.load(options.out / "results.json")
+    wrong = list(verdicts.guard(found, verdicts.read_limits()))
+    for line in wrong:
+        print(f"error: {line}", file=sys.stderr)
+    if wrong:
+        sys.exit(1)
+    print(f"== guard: no ratio is beyond {verdicts.GUARD_FACTOR} times its limit")
+
+
+def note_limits(options):
+    """Writes the ratios that miss their limit into bench/limits.json."""
+    verdicts.note_today(results.load(options.out / "results.json"))
+    print(f"== wrote {verdicts.LIMITS.relative_to(ROOT)}; look at it with: git diff")
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    os.makedirs(options.out, exist_ok=True)
+    {"measure": measure, "report": report, "guard": guard, "limits": note_limits}[options.verb](options)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\ninterrupted: nothing was written, the results of an earlier run are as they were", file=sys.stderr)
+        sys.exit(130)
