@@ -164,7 +164,9 @@ def apply_patches(originals, patches):
             command, cwd=scratch, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
         )
         if done.returncode != 0:
-            raise Refusal(f"the patches do not apply: {done.stderr.strip()}; get them back with: git checkout integrations")
+            raise Refusal(
+                f"the patches do not apply: {done.stderr.strip()}; get them back with: git checkout integrations"
+            )
         return {name: read(Path(scratch) / name) for name in originals}
 
 
@@ -219,7 +221,7 @@ def main():
     parser.add_argument("site", type=Path, help="its site-packages folder")
     parser.add_argument("--version", help="the release of Genesis that the patches are for")
     parser.add_argument("patches", nargs="*", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     try:
         if args.verb == "check":
             check_version(find_genesis(args.site), args.version)
