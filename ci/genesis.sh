@@ -43,15 +43,21 @@ for found in m.distributions(name=sys.argv[1]):
     if found.read_text("RECORD"):
         print(found.version)
         break
-    shutil.rmtree(found._path)
+    if str(found._path).startswith(sys.prefix):
+        shutil.rmtree(found._path)
 END
 }
 
-site_packages() { "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
-
-# genesis_site: the folder in which the environment finds Genesis.
+# genesis_site: the folder in which the environment has Genesis.
 genesis_site() {
-  "$python" -c 'import importlib.metadata as m; print(m.distribution("genesis-world").locate_file("").resolve())'
+  "$python" - <<'END'
+import importlib.metadata, pathlib, sys
+site = pathlib.Path(importlib.metadata.distribution("genesis-world").locate_file("")).resolve()
+if pathlib.Path(sys.prefix).resolve() not in site.parents:
+    sys.exit(f"error: {sys.prefix} sees the Genesis of another environment, in {site}, wanted one of its own: "
+             "make genesis VENV=path with a new path")
+print(site)
+END
 }
 
 check_python() {
@@ -86,8 +92,10 @@ choose_environment() {
 
 # refuse_other_genesis: before anything is installed.
 refuse_other_genesis() {
-  [ -z "$(version_of genesis-world)" ] ||
-    "$python" "$PATCHER" check "$venv" "$(genesis_site)" --version "$(wanted version)" || exit 1
+  local site
+  [ -n "$(version_of genesis-world)" ] || return 0
+  site=$(genesis_site)
+  "$python" "$PATCHER" check "$venv" "$site" --version "$(wanted version)"
 }
 
 # torch first, by itself: Genesis does not ask for it, and its index may be another one.
@@ -148,9 +156,10 @@ install_wheel() {
 }
 
 patch_genesis() {
-  local patches
+  local patches site
+  site=$(genesis_site)
   mapfile -t patches < <(find "$FOLDER" -maxdepth 1 -name '[0-9]*.patch' | LC_ALL=C sort)
-  "$python" "$PATCHER" patch "$venv" "$(genesis_site)" --version "$(wanted version)" "${patches[@]}" || exit 1
+  "$python" "$PATCHER" patch "$venv" "$site" --version "$(wanted version)" "${patches[@]}"
 }
 
 # try_it: the parts find each other.
@@ -161,7 +170,7 @@ import genesis, taichi
 from genesis.utils import zero_copy
 assert m.version("genesis-world") == sys.argv[1], m.version("genesis-world")
 assert m.version("taichi").startswith(sys.argv[2] + "+dlpack"), m.version("taichi")
-assert hasattr(taichi.Field, "__dlpack__"), taichi.__file__
+assert hasattr(taichi.ScalarField, "__dlpack__"), taichi.__file__
 END
 }
 
@@ -180,11 +189,14 @@ install() {
 }
 
 undo() {
-  local taichi
+  local taichi site
   venv=${VENV:-$OWN_VENV}
   python=$venv/bin/python
   [ -x "$python" ] || die "there is no environment in $venv; name one: make genesis-undo VENV=path"
-  [ -z "$(version_of genesis-world)" ] || "$python" "$PATCHER" undo "$venv" "$(genesis_site)" || exit 1
+  if [ -n "$(version_of genesis-world)" ]; then
+    site=$(genesis_site)
+    "$python" "$PATCHER" undo "$venv" "$site"
+  fi
   taichi=$(version_of taichi)
   if [ "$taichi" != "$RELEASE" ]; then
     say "installing the released Taichi $RELEASE in place of ${taichi:-none}"
@@ -207,7 +219,8 @@ plain_git() {
 
 # genesis_wheel: the wheel that UPSTREAM names, from the index, by its hash.
 genesis_wheel() {
-  local wheel=$BUILD/download/genesis_world-$(wanted version)-py3-none-any.whl
+  local wheel
+  wheel=$BUILD/download/genesis_world-$(wanted version)-py3-none-any.whl
   mkdir -p "$BUILD/download"
   if [ "$(sha256sum "$wheel" 2>/dev/null | cut -d ' ' -f 1)" != "$(wanted wheel)" ]; then
     "$python" -m pip download --disable-pip-version-check --quiet --no-deps -d "$BUILD/download" \

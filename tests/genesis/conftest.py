@@ -64,15 +64,18 @@ class Runner:
         """The notes of a patched run."""
         path = self.results / f"{script}-{'-'.join(map(str, args))}.json"
         path.unlink(missing_ok=True)
-        self.run(script, *args, path, **environment)
+        shares = str(environment.get("GS_ENABLE_ZEROCOPY") != "0")
+        self.run(script, *args, path, GENESIS_SHARES=shares, **environment)
         return json.loads(path.read_text())
 
     def stock_notes(self, script, *args):
         """The notes of the released Genesis, from an earlier run of the same scripts if there is one."""
-        key = hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in (script, "calls.py"))).hexdigest()[:12]
+        key = hashlib.sha256(
+            b"".join((FOLDER / name).read_bytes() for name in (script, "run_scene.py", "calls.py"))
+        ).hexdigest()[:12]
         path = self.results / f"stock-{script}-{'-'.join(map(str, args))}-{key}.json"
         if not path.exists():
-            self.run(script, *args, path, python=self.stock)
+            self.run(script, *args, path, python=self.stock, GENESIS_SHARES="None")
         return json.loads(path.read_text())
 
 

@@ -8,6 +8,7 @@ type, shape, strides and a digest of its bytes, an exception as its type and fir
 
 import hashlib
 import json
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -42,6 +43,18 @@ def note_of(value):
     return repr(value)
 
 
+def check_sharing():
+    """Whether state is shared has to be as GENESIS_SHARES says, lest the released Genesis be compared with itself."""
+    try:
+        from genesis.utils import zero_copy  # pylint: disable=import-outside-toplevel
+
+        shares = zero_copy.is_active()
+    except ImportError:
+        shares = None
+    wanted = os.environ.get("GENESIS_SHARES")
+    assert str(shares) == wanted, f"got a Genesis that shares: {shares}, wanted {wanted}"
+
+
 def attempt(method, *args, **kwargs):
     """What a call returns, or raises, as a note."""
     try:
@@ -60,6 +73,7 @@ class Run:
 
     def __init__(self, robot, n_envs):
         gs.init(backend=gs.cpu, seed=3, logging_level="error")
+        check_sharing()
         self.notes = {}
         self.scene = gs.Scene(show_viewer=False, sim_options=gs.options.SimOptions(dt=0.02))
         self.scene.add_entity(gs.morphs.URDF(file="urdf/plane/plane.urdf", fixed=True))
