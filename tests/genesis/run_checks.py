@@ -20,7 +20,7 @@ import torch
 from genesis.utils import misc
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from run_scene import check_sharing  # pylint: disable=wrong-import-position
+from run_scene import require_sharing  # pylint: disable=wrong-import-position
 
 N_ENVS = 3
 # A scene takes half a minute to build.
@@ -231,7 +231,7 @@ def main():
     """Runs the checks in their order; the last ones end the scene."""
     out = Path(sys.argv[1])
     gs.init(backend=gs.cpu, seed=1, logging_level="error")
-    check_sharing()
+    require_sharing()
     scene, box = build()
     notes = {}
     for name, check in [(name, thing) for name, thing in globals().items() if name.startswith("check_")]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import genesis as gs
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from run_scene import check_sharing, note_of  # pylint: disable=wrong-import-position
+from run_scene import require_sharing, note_of  # pylint: disable=wrong-import-position
 
 LOOK_EVERY = 10
 
@@ -19,7 +19,7 @@ def main():
     """Runs the scene, and writes the notes."""
     steps, out = int(sys.argv[1]), Path(sys.argv[2])
     gs.init(backend=gs.cpu, seed=3, logging_level="error")
-    check_sharing()
+    require_sharing()
     scene = gs.Scene(
         show_viewer=False,
         sim_options=gs.options.SimOptions(dt=4e-3, substeps=10),

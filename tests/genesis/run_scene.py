@@ -43,7 +43,7 @@ def note_of(value):
     return repr(value)
 
 
-def check_sharing():
+def require_sharing():
     """Whether state is shared has to be as GENESIS_SHARES says, lest the released Genesis be compared with itself."""
     try:
         from genesis.utils import zero_copy  # pylint: disable=import-outside-toplevel
@@ -73,7 +73,7 @@ class Run:
 
     def __init__(self, robot, n_envs):
         gs.init(backend=gs.cpu, seed=3, logging_level="error")
-        check_sharing()
+        require_sharing()
         self.notes = {}
         self.scene = gs.Scene(show_viewer=False, sim_options=gs.options.SimOptions(dt=0.02))
         self.scene.add_entity(gs.morphs.URDF(file="urdf/plane/plane.urdf", fixed=True))
