@@ -202,7 +202,9 @@ def check_views_survive_destroy(_scene, box):
     view = box.get_dofs_position(copy=False)
     kept = view.clone()
     box.control_dofs_force(torch.zeros((N_ENVS, 6)))
+    runtime = ti.lang.impl.get_runtime()
     gs.destroy()
+    assert not hasattr(runtime, "gs_remembered")
     assert same(view, kept)
     for stale in (box.get_dofs_position, lambda: box.get_dofs_position(copy=False)):
         try:
