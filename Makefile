@@ -1,5 +1,7 @@
 # `make VERB` is `./build.sh VERB`. Options: make wheel OPTIONS="--system-deps".
-VERBS := apply bench bench-cuda bump check clean demo export fuzz lint sanitize soak test test-cpp test-cpu test-cuda test-cuda-sim valgrind wheel wheel-fast
+VERBS := apply bench bench-cuda bump check clean demo export fuzz \
+	genesis genesis-check genesis-export genesis-undo lint sanitize soak \
+	test test-cpp test-cpu test-cuda test-cuda-sim test-genesis valgrind wheel wheel-fast
 
 help:
 	@./build.sh help

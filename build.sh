@@ -16,6 +16,11 @@ Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
   test-cuda-sim  the CUDA tests on a simulated driver, on each wheel; no GPU needed
   test-cuda    the tests on a real GPU, with a report: make test-cuda WHEEL=path REPORT=folder
 
+  genesis      Genesis with a Taichi that shares its memory: make genesis [VENV=path] [SOURCE=1]
+  genesis-undo   the released Taichi and Genesis' own files again
+  test-genesis   real Genesis against the released one, bit for bit (FULL=1: all scenes, 100 steps)
+  genesis-check, genesis-export   the patches for Genesis, as check and export
+
   apply        the patched tree in build/taichi
   export       the commits of build/taichi into patches/
   check        is the series whole: export again, compare byte for byte
@@ -62,6 +67,9 @@ case $verb in
   test-cpp) exec ci/test_cpp.sh "$@" ;;
   test-cuda-sim) exec ci/test_cuda_sim.sh "$@" ;;
   test-cuda) exec bash ci/test_cuda.sh "$@" ;; # also where a copy lost the mode bits
+  genesis) exec ci/genesis.sh install "$@" ;;
+  genesis-undo | genesis-check | genesis-export) exec ci/genesis.sh "${verb#genesis-}" "$@" ;;
+  test-genesis) exec ci/test_genesis.sh "$@" ;;
   demo) exec ci/demo.sh "$@" ;;
   bench) exec ci/bench.sh "$@" ;;
   bench-cuda) exec bash ci/bench_cuda.sh "$@" ;;

@@ -69,6 +69,8 @@ tags=$SOURCE/misc/prtags.json
 [ -f "$tags" ] || tags=
 check "patch headers" "its messages are above" "$python" ci/check_patches.py "$PATCHES" ${tags:+--tags "$tags"}
 
+check "patch headers of Genesis" "its messages are above" "$python" ci/check_patches.py integrations/genesis
+
 for entry in "${left_out[@]+"${left_out[@]}"}"; do say "left out: $entry"; done
 [ ${#failed[@]} -eq 0 ] || die "lint failed: ${failed[*]}"
 say "lint is clean; next: make test"

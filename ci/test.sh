@@ -61,6 +61,8 @@ own_suites() {
     [ "$folder" != tests/harness ] || [ "$kind" = fast ] || continue
     # These need a GPU, or a simulated one: ci/test_cuda.sh, ci/test_cuda_sim.sh.
     [[ $folder != tests/cuda* ]] || continue
+    # These need Genesis: ci/test_genesis.sh.
+    [ "$folder" != tests/genesis ] || continue
     run_suite "${folder##*/}" "$folder"
   done
 }

@@ -13,9 +13,7 @@ from operator import methodcaller
 import numpy as np
 import pytest
 import taichi as ti
-from taichi.lang import impl
-from taichi.lang._dlpack import _wrap
-from taichi.lang.enums import Layout
+from taichi.lang import _dlpack
 
 import helpers
 from helpers import Fake, assert_aliases, dl_type, np_type, numbers, peek, ti_type, values_of
@@ -383,8 +381,7 @@ class TestBeyond4GiB:
 def native(shape, name="u8"):
     """An ndarray of Taichi's own, without the zeros of `ti.ndarray`, which would touch every page."""
     data_type = ti_type(name)
-    prog = impl.get_runtime().prog
-    return _wrap(prog.create_ndarray(data_type, shape, Layout.NULL, zero_fill=False), data_type)
+    return _dlpack._create(_dlpack._Form(data_type, data_type, shape, ()))
 
 
 @pytest.mark.usefixtures("little_memory")
