@@ -9,9 +9,9 @@ import taichi as ti
 
 import dl_structs as dl
 import helpers
+from exchange import ATTRIBUTE, Exchanging, api_of, array_of, managed_tensor_of
 from helpers import DTYPES, ON_CUDA, Fake, View, assert_aliases, new_ndarray, numbers, own_device, set_values
 
-ATTRIBUTE = "__dlpack_c_exchange_api__"
 KINDS = {
     "scalar ndarray": lambda: new_ndarray("f32", (3, 4)),
     "vector ndarray": lambda: new_ndarray("f32", (3,), (4,)),
@@ -21,32 +21,6 @@ KINDS = {
     "matrix field": lambda: ti.Matrix.field(2, 2, ti.f32, 3),
 }
 each_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
-
-
-# --- a consumer in C ------------------------------------------------------------------------------
-
-
-def api_of(cls):
-    """The table of a type, as a consumer finds it."""
-    capsule = getattr(cls, ATTRIBUTE)
-    return dl.ExchangeApi.from_address(dl.capsule_pointer(capsule, dl.EXCHANGE_API))
-
-
-def managed_tensor_of(array):
-    """What the type's function gives: a View. The caller owes one call of its deleter."""
-    out = ctypes.c_void_p()
-    assert api_of(type(array)).from_py_object(array, ctypes.byref(out)) == 0
-    return View(dl.VERSIONED, out.value)
-
-
-def array_of(cls, managed):
-    """What the type's function makes of a managed tensor."""
-    out = ctypes.py_object()
-    assert api_of(cls).to_py_object(managed, ctypes.byref(out)) == 0
-    array = out.value
-    # The function gave away a reference, and `out` another one.
-    ctypes.pythonapi.Py_DecRef(ctypes.py_object(array))
-    return array
 
 
 class TestOffered:
@@ -236,45 +210,6 @@ class TestTvmFfi:
 
 
 # --- used for the arrays of others ----------------------------------------------------------------
-
-
-class Exchanging:
-    """A class of producers with a table of its own, whose `__dlpack__` is counted.
-
-    Args:
-        fake: Gives the tensors.
-        status: What the function for the export returns; with -1 it sets an error.
-        version: The table's.
-        previous: Another table, of an older version.
-    """
-
-    def __init__(self, fake, status=0, version=(1, 3), previous=None):
-        self.fake, self.status = fake, status
-        self.calls = self.protocol_calls = 0
-        self.table = dl.ExchangeApi(
-            version=dl.Version(*version),
-            previous=None if previous is None else ctypes.addressof(previous),
-            from_py_object=dl.FromPyObject(self._export),
-            current_work_stream=dl.CurrentWorkStream(lambda *_: 0),
-        )
-        capsule = dl.capsule_new(ctypes.addressof(self.table), dl.EXCHANGE_API, dl.no_destructor)
-
-        class Producer:
-            def __dlpack__(_, **keywords):  # pylint: disable=E0213
-                self.protocol_calls += 1
-                return fake.__dlpack__(**keywords)
-
-            def __dlpack_device__(_):  # pylint: disable=E0213
-                return fake.__dlpack_device__()
-
-        setattr(Producer, ATTRIBUTE, capsule)
-        self.cls = Producer
-
-    def _export(self, _, out):
-        self.calls += 1
-        if self.status == 0:
-            out[0] = helpers.take(self.fake.make_capsule(True)).address
-        return self.status
 
 
 @pytest.fixture(name="fake")

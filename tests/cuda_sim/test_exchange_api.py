@@ -1,0 +1,132 @@
+"""The C exchange API on CUDA: it makes no stream wait for Taichi, and Taichi waits for the streams of others."""
+
+import gc
+
+import pytest
+import taichi as ti
+from taichi._lib import core as ti_core
+
+import dl_structs as dl
+import exchange
+import sim
+from shared_arrays import COUNT, Memory, Producer, address_of, assert_no_copy, assert_no_wait, launch, ndarray
+
+pytestmark = pytest.mark.usefixtures("cuda")
+
+SEEDS = range(50)
+
+
+@pytest.fixture
+def side():
+    """A stream of the other library, which nothing orders with the default one."""
+    return sim.Stream(non_blocking=True)
+
+
+class Exchanging(Producer):
+    """Another library's array whose type has a table. `writer`: the stream that the library works on."""
+
+    def __init__(self, memory=None, writer=None):
+        super().__init__(memory)
+        self.other = exchange.Exchanging(self, stream=None if writer is None else writer.handle)
+
+    @property
+    def array(self):
+        return self.other.cls()
+
+
+def test_an_export_makes_no_call():
+    nd = ndarray()
+    with sim.recording() as made:
+        view = exchange.managed_tensor_of(nd)
+    assert not made
+    assert (view.data, view.device) == (address_of(nd), (dl.CUDA, 0))
+    view.delete()
+
+
+@pytest.mark.parametrize("alive", [False, True], ids=["ndarray gone", "ndarray alive"])
+def test_memory_stays_until_a_consumer_s_work_is_done(side, alive):
+    """The consumer may work on any stream: Taichi waits before it frees."""
+    nd = ndarray()
+    view = exchange.managed_tensor_of(nd)
+    sim.order("late")
+    side.fill(view.data, COUNT, 7)
+    if alive:
+        view.delete()
+    del nd
+    gc.collect()
+    if not alive:
+        view.delete()
+    gc.collect()
+    sim.drain()
+
+
+def test_a_tensor_is_allocated_on_the_gpu():
+    held = exchange.managed_tensor_of(ndarray())
+    assert sim.live_allocations() and held.device == (dl.CUDA, 0)
+    held.delete()
+
+
+def test_an_import_aliases_without_a_wait_of_the_host():
+    source = Exchanging(Memory(7))
+    with sim.recording() as made:
+        x = ti.from_dlpack(source.array)
+    assert address_of(x) == source.pointer and source.other.calls == 1 and not source.asked
+    assert "cuStreamWaitEvent" not in [call.name for call in made]
+    assert_no_copy(made)
+
+
+@pytest.mark.parametrize("handle", [sim.NULL, sim.LEGACY], ids=["NULL", "legacy"])
+def test_the_default_stream_is_not_waited_for(handle):
+    source = Exchanging(writer=sim.Stream(handle=handle))
+    with sim.recording() as made:
+        ti.from_dlpack(source.array)
+    assert "cuStreamWaitEvent" not in [call.name for call in made]
+
+
+def test_another_stream_is_waited_for_by_one_event_and_one_wait(side):
+    source = Exchanging(writer=side)
+    with sim.recording() as made:
+        x = ti.from_dlpack(source.array)
+    names = [call.name for call in made]
+    assert names.count("cuEventRecord") == names.count("cuStreamWaitEvent") == 1
+    assert address_of(x) == source.pointer
+    assert_no_wait(made)
+
+
+def test_memory_of_another_gpu_is_refused_and_given_back():
+    source = Exchanging(Memory(device=1))
+    with pytest.raises(BufferError, match="device 1.*device 0"):
+        ti.from_dlpack(source.array)
+    gc.collect()
+    assert source.deleted == 1
+
+
+def outcomes(side):
+    """What Taichi's kernel, which adds 1, makes of memory into which the library's stream is writing 10."""
+    seen = set()
+    for seed in (None, *SEEDS):
+        sim.order("program")
+        side.order("late")
+        memory = Memory(0)
+        source = Exchanging(memory, side)
+        source.keep = True
+        if seed is not None:
+            side.order(None)
+            sim.order("random", seed)
+        side.fill(memory.pointer, COUNT, 10)
+        x = ti.from_dlpack(source.array)
+        launch(x, 1)
+        sim.drain()
+        seen.update(memory.values)
+        del x, source
+        ti.sync()
+    return seen
+
+
+def test_a_kernel_comes_after_the_producer_s_work(side):
+    assert outcomes(side) == {11}
+
+
+def test_without_the_wait_it_would_not(side, monkeypatch):
+    monkeypatch.setattr(ti_core, "cuda_wait_for_stream", lambda stream: None)
+    assert outcomes(side) > {11}
