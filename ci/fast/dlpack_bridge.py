@@ -137,9 +137,12 @@ class BorrowedNdarray:
         self._total_shape = list(array.shape)
         self._element_shape = self._total_shape[len(shape) :]
         self._scalar = getattr(core, f"DataType_{array.dtype}")
-        self._nelement = int(np.prod(shape, dtype=np.int64))
+        self._nelement = math.prod(map(int, shape))
         self._typestr = typestr = core.dlpack_typestr(array.dtype)
-        self._item_size = np.dtype(typestr).itemsize
+        self._element_size = np.dtype(typestr).itemsize * math.prod(self._element_shape)
+        # Kernels ask at each launch.
+        self.nbytes = self._nelement * self._element_size
+        self.is_countable = _is_countable(self._total_shape)
         address = array.address if array.num_elements else 0
         self._elements = (_DeviceElements if on_cuda else _HostElements)(array.shape, typestr, address)
         self.memory = ext.take_over(array, on_cuda)
@@ -162,11 +165,7 @@ class BorrowedNdarray:
         return self._nelement
 
     def element_size(self):
-        return self._item_size * int(np.prod(self._element_shape, dtype=np.int64))
-
-    @property
-    def nbytes(self):
-        return self._nelement * self.element_size()
+        return self._element_size
 
     def fill(self, value):
         self._elements.fill(value)
@@ -374,7 +373,8 @@ class Bridge:
         def set_any(launch, indices, arr):
             if isinstance(arr, BorrowedNdarray):
                 # A kernel would compute its index in 32 bits, and leave the memory.
-                _check_count(arr.total_shape())
+                if not arr.is_countable:
+                    _check_count(arr.total_shape())
                 launch.set_arg_external_array_with_shape(indices, arr.address, arr.nbytes, arr.shape, 0)
             else:
                 set_arg_ndarray(launch, indices, arr)
@@ -408,9 +408,13 @@ class Bridge:
         graph.jit_run = run
 
 
+def _is_countable(shape):
+    return math.prod(map(int, shape)) <= _INT32_MAX
+
+
 def _check_count(shape):
     """Raises for more elements than the released core can count."""
-    if math.prod(map(int, shape)) > _INT32_MAX:
+    if not _is_countable(shape):
         raise RuntimeError(
             f"An ndarray of shape {tuple(shape)} has more than {_INT32_MAX} elements. {NEEDS_SOURCE_WHEEL}"
         )
