@@ -175,6 +175,9 @@ class TestAllocator:
 
     def test_refuses_what_taichi_has_not(self):
         assert self.allocate(dtype=(dl.COMPLEX, 64, 1)) == ("BufferError", "Taichi has no arrays of complex64")
+        assert self.allocate(shape=(1,) * 13) == ("BufferError", "Taichi has no arrays of 13 dimensions")
+        kind, message = self.allocate(shape=(2, -1))
+        assert kind == "BufferError" and "(2, -1)" in message
         kind, message = self.allocate(device=(dl.METAL, 0))
         assert kind == "BufferError" and "not on" in message
 
