@@ -3,7 +3,7 @@
 #
 #   ci/test_genesis.sh [pytest arguments]
 #
-#   (neither)     one robot, few steps: for CI
+#   (neither)     one falling robot, few steps: for CI
 #   FULL=1        go2 and franka, 0, 1 and 64 environments, 100 steps, MPM
 #   VENV=path     the environment that `make genesis VENV=path` made, in place of build/venv-genesis
 #   SOURCE=1, WHEEL=path   as for make genesis

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -64,18 +65,22 @@ class Runner:
         """The notes of a patched run."""
         path = self.results / f"{script}-{'-'.join(map(str, args))}.json"
         path.unlink(missing_ok=True)
-        shares = str(environment.get("GS_ENABLE_ZEROCOPY") != "0")
+        environment = {"GS_ENABLE_ZEROCOPY": "1", **environment}
+        shares = str(environment["GS_ENABLE_ZEROCOPY"] != "0")
         self.run(script, *args, path, GENESIS_SHARES=shares, **environment)
         return json.loads(path.read_text())
 
     def stock_notes(self, script, *args):
-        """The notes of the released Genesis, from an earlier run of the same scripts if there is one."""
-        key = hashlib.sha256(
-            b"".join((FOLDER / name).read_bytes() for name in (script, "run_scene.py", "calls.py"))
-        ).hexdigest()[:12]
+        """The notes of the released Genesis, from an earlier run of the same scripts and packages if there is one."""
+        made_by = [(FOLDER / name).read_bytes() for name in (script, "run_scene.py", "calls.py")]
+        made_by += [core_of(self.stock).encode(), importlib.metadata.version("torch").encode()]
+        key = hashlib.sha256(b"".join(made_by)).hexdigest()[:12]
         path = self.results / f"stock-{script}-{'-'.join(map(str, args))}-{key}.json"
         if not path.exists():
-            self.run(script, *args, path, python=self.stock, GENESIS_SHARES="None")
+            # A run that is cut short leaves no notes under the name of whole ones.
+            scratch = path.with_suffix(".new")
+            self.run(script, *args, scratch, python=self.stock, GENESIS_SHARES="None", GS_ENABLE_ZEROCOPY="1")
+            scratch.replace(path)
         return json.loads(path.read_text())
 
 

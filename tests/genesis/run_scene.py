@@ -3,7 +3,8 @@
 The same file runs against the released Genesis and the patched one; the notes must be equal. A value is noted as its
 type, shape, strides and a digest of its bytes, an exception as its type and first line.
 
-    python run_scene.py go2 64 100 notes.json
+    python run_scene.py go2 64 100 contacts notes.json
+    python run_scene.py go2 64 20 falling notes.json    without contacts, whose kernels compile for minutes
 """
 
 import hashlib
@@ -69,16 +70,20 @@ class Run:
     Args:
         robot (str): A key of ROBOTS.
         n_envs (int): As given to `scene.build`.
+        contacts (bool): Whether contacts are detected.
     """
 
-    def __init__(self, robot, n_envs):
+    def __init__(self, robot, n_envs, contacts):
         gs.init(backend=gs.cpu, seed=3, logging_level="error")
         require_sharing()
         self.notes = {}
-        self.scene = gs.Scene(show_viewer=False, sim_options=gs.options.SimOptions(dt=0.02))
+        self.scene = gs.Scene(
+            show_viewer=False,
+            sim_options=gs.options.SimOptions(dt=0.02),
+            rigid_options=gs.options.RigidOptions(enable_collision=contacts),
+        )
         self.scene.add_entity(gs.morphs.URDF(file="urdf/plane/plane.urdf", fixed=True))
         self.robot = self.scene.add_entity(ROBOTS[robot]())
-        # A weld makes the equality getters return something.
         self.scene.build(n_envs=n_envs)
         self.solver = self.scene.rigid_solver
         self.owners = {"RigidEntity": self.robot, "RigidSolver": self.solver}
@@ -153,9 +158,9 @@ class Run:
 
 def main():
     """Runs the scene, and writes the notes."""
-    robot, n_envs, steps, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    robot, n_envs, steps, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[5])
     warnings.simplefilter("ignore")
-    run = Run(robot, n_envs)
+    run = Run(robot, n_envs, contacts={"contacts": True, "falling": False}[sys.argv[4]])
     run.look("built")
     run.step(steps)
     run.look("stepped", thorough=True)
