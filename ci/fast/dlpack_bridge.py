@@ -16,6 +16,7 @@ What needs the built core is refused or warned about at the moment it matters.
 
 import atexit
 import math
+import sys
 import weakref
 
 import numpy as np
@@ -335,8 +336,10 @@ class Bridge:
             ext.cuda_release_finished()
 
         # A class makes methods of functions, but not of bound methods.
-        def delete_any(prog, arr):
-            self._delete(prog, arr)
+        def delete_any(prog, arr, is_finalizing=sys.is_finalizing):
+            # At exit the modules may be half gone. What is left goes with the process.
+            if not is_finalizing():
+                self._delete(prog, arr)
 
         def data_address_of_any(prog, arr):
             return self._data_address(prog, arr)

@@ -157,6 +157,21 @@ class TestInterpreterExit:
         """
         assert_quiet_exit(run_python(code), "END")
 
+    @pytest.mark.cpu_only("the program runs on the CPU")
+    def test_of_a_program_that_imports_torch_first(self, torch):  # pylint: disable=unused-argument
+        # The order of the imports is that in which modules go. The names of this one outlive Taichi's.
+        code = """
+            import torch
+            import taichi as ti
+            ti.init(arch=ti.cpu, log_level=ti.ERROR)
+            nd = ti.ndarray(ti.f32, 4)
+            imported = ti.from_dlpack(torch.zeros(4))
+            nd.__dlpack__()
+            use = lambda: (nd, imported)
+            print("END")
+        """
+        assert_quiet_exit(run_python(code, init_first=False), "END")
+
     def test_torch_consumers_at_exit(self, torch):  # pylint: disable=unused-argument
         code = """
             import torch
