@@ -14,21 +14,17 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 wanted() { sed -n "s/^$1=//p" "$ROOT/integrations/genesis/UPSTREAM"; }
 
-# make_stock: an environment on top of the patched one in which Taichi and Genesis are the released
-# ones. Their wheels are taken from what other verbs downloaded, else from the index.
+# make_stock: an environment on top of the patched one in which Taichi and Genesis are the released ones.
 make_stock() {
-  local release links=() folder
+  local release
   release=$(upstream tag | sed s/^v//)
   make_venv --on-top=all "$stock" "$python"
   [ ! -f "$stock/.complete" ] || return 0
-  for folder in "$BUILD/download" "$BUILD/fast/download"; do
-    [ ! -d "$folder" ] || links+=(--find-links "$folder")
-  done
   say "installing the released Taichi and Genesis into $stock"
   "$stock/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --ignore-installed \
-    "${links[@]+"${links[@]}"}" "taichi==$release" "genesis-world==$(wanted version)" ||
+    "taichi==$release" "genesis-world==$(wanted version)" ||
     die "pip failed, its message is above. The comparison needs the released wheels of Taichi and Genesis: set" \
-      "PIP_INDEX_URL or the proxy (https_proxy), or put them into $BUILD/download; then again: make test-genesis"
+      "PIP_INDEX_URL or the proxy (https_proxy); then again: make test-genesis"
   touch "$stock/.complete"
 }
 
