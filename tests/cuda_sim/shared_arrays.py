@@ -241,6 +241,30 @@ def make_wait(stream, writer):
         sim.cu("cuEventDestroy_v2", event)
 
 
+def outcomes_of_import(make_source, side):
+    """What Taichi's kernel, which adds 1, makes of memory into which another stream is writing 10.
+
+    11 where the kernel comes after the write.
+    """
+    seen = set()
+    for seed in (None, *range(50)):
+        sim.order("program")
+        side.order("late")
+        memory = Memory(0)
+        source = make_source(memory, side)
+        if seed is not None:
+            side.order(None)
+            sim.order("random", seed)
+        side.fill(memory.pointer, COUNT, 10)
+        x = ti.from_dlpack(source)
+        launch(x, 1)
+        sim.drain()
+        seen.update(memory.values)
+        del x, source
+        ti.sync()
+    return seen
+
+
 # --- state between tests --------------------------------------------------------------------------
 
 

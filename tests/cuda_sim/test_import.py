@@ -25,6 +25,7 @@ from shared_arrays import (
     init,
     launch,
     ndarray,
+    outcomes_of_import,
     values_of,
 )
 
@@ -236,30 +237,6 @@ def test_taichi_s_own_interface_comes_back():
 # --- work that is pending -------------------------------------------------------------------------
 
 
-def outcomes(make_source, side):
-    """What Taichi's kernel, which adds 1, makes of memory into which another stream is writing 10.
-
-    11 where the kernel comes after the write.
-    """
-    seen = set()
-    for seed in (None, *SEEDS):
-        sim.order("program")
-        side.order("late")
-        memory = Memory(0)
-        source = make_source(memory, side)
-        if seed is not None:
-            side.order(None)
-            sim.order("random", seed)
-        side.fill(memory.pointer, COUNT, 10)
-        x = ti.from_dlpack(source)
-        launch(x, 1)
-        sim.drain()
-        seen.update(memory.values)
-        del x, source
-        ti.sync()
-    return seen
-
-
 def dlpack_source(memory, side):
     return Producer(memory, writer=side)
 
@@ -273,22 +250,22 @@ SOURCES = pytest.mark.parametrize("source", [dlpack_source, interface_source])
 
 @SOURCES
 def test_taichi_reads_what_the_producer_wrote(source, side):
-    assert outcomes(source, side) == {11}
+    assert outcomes_of_import(source, side) == {11}
 
 
 @SOURCES
 def test_without_the_driver_s_wait_it_would_not(source, side):
     sim.ignore("cuStreamWaitEvent")
-    assert outcomes(source, side) == {10, 11}
+    assert outcomes_of_import(source, side) == {10, 11}
 
 
 def test_without_taichi_s_wait_it_would_not(side, monkeypatch):
     monkeypatch.setattr(ti_core, "cuda_wait_for_stream", lambda stream: None)
-    assert outcomes(interface_source, side) == {10, 11}
+    assert outcomes_of_import(interface_source, side) == {10, 11}
 
 
 def test_a_producer_that_makes_nobody_wait_races(side):
-    assert outcomes(lambda memory, _: Producer(memory), side) == {10, 11}
+    assert outcomes_of_import(lambda memory, _: Producer(memory), side) == {10, 11}
 
 
 def test_importing_again_orders_later_work(side):
@@ -309,7 +286,7 @@ def test_importing_again_orders_later_work(side):
 
 def test_a_blocking_stream_needs_no_wait():
     side = sim.Stream()
-    assert outcomes(lambda memory, _: Producer(memory), side) == {11}
+    assert outcomes_of_import(lambda memory, _: Producer(memory), side) == {11}
 
 
 def test_the_round_trip_keeps_its_order(side):
