@@ -26,25 +26,8 @@ choose_wheel() {
   [[ ${wheel##*/} != *.fast-* ]] || name=fast
 }
 
-# pip of the new environment: the one that it sees in PYTHON's, else its own.
-install() {
-  "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$venv/bin/python" -m ensurepip >/dev/null 2>&1 ||
-    die "$python has no pip; install it with: apt-get install python3-pip python3-venv"
-  "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-warn-script-location "$@"
-}
-
 prepare_environment() {
-  local others=()
-  venv=$BUILD/venv-bench-cuda
-  rm -rf "$venv"
-  make_venv --on-top=all --without-pip "$venv" "$python"
-  if [ -n "${WHEELS:-}" ]; then
-    [ -d "$WHEELS" ] || die "WHEELS=$WHEELS: no such folder"
-    mapfile -t others < <(find "$WHEELS" -maxdepth 1 -name '*.whl' ! -name "${wheel##*/}" | sort)
-  fi
-  say "installing ${wheel##*/}${others[*]+ and ${#others[@]} more} into $venv"
-  install --no-index --no-deps --ignore-installed "$wheel" "${others[@]+"${others[@]}"}" ||
-    die "${wheel##*/} cannot be installed for $("$python" -V); pip's message is above"
+  make_offline_venv "$BUILD/venv-bench-cuda" "$wheel"
   (cd "$venv" && bin/python -c 'import numpy, torch, taichi' >"$venv/import.log" 2>&1) ||
     die "$(tail -n 1 "$venv/import.log"); the environment of $python needs torch, NumPy and what taichi needs:" \
       "$python -m pip install torch numpy colorama dill rich"

@@ -125,6 +125,29 @@ make_venv() {
   printf '%s' "$stamp" >"$dir/.stamp"
 }
 
+# install_into_venv ARGUMENTS: pip install into `venv`, by the pip that it sees in PYTHON's environment, else by its own.
+install_into_venv() {
+  "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$venv/bin/python" -m ensurepip >/dev/null 2>&1 ||
+    die "$python has no pip; install it with: apt-get install python3-pip python3-venv"
+  "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-warn-script-location "$@"
+}
+
+# make_offline_venv DIR WHEEL: sets `venv` to a fresh environment in DIR that sees all of `python`'s packages, and
+# installs WHEEL and the wheels of the folder WHEELS there, without an index.
+make_offline_venv() {
+  local wheel=$2 others=()
+  venv=$1
+  rm -rf "$venv"
+  make_venv --on-top=all --without-pip "$venv" "$python"
+  if [ -n "${WHEELS:-}" ]; then
+    [ -d "$WHEELS" ] || die "WHEELS=$WHEELS: no such folder"
+    mapfile -t others < <(find "$WHEELS" -maxdepth 1 -name '*.whl' ! -name "${wheel##*/}" | sort)
+  fi
+  say "installing ${wheel##*/}${others[*]+ and ${#others[@]} more} into $venv"
+  install_into_venv --no-index --no-deps --ignore-installed "$wheel" "${others[@]+"${others[@]}"}" ||
+    die "${wheel##*/} cannot be installed for $("$python" -V); pip's message is above"
+}
+
 # newest_wheel VERSION PYTHON: the newest wheel in dist/ of that version for that Python, or nothing.
 newest_wheel() {
   local tag

@@ -37,30 +37,13 @@ choose_wheel() {
   fi
 }
 
-# pip of the new environment: the one that it sees in PYTHON's, else its own.
-install() {
-  "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$venv/bin/python" -m ensurepip >/dev/null 2>&1 ||
-    die "$python has no pip; install it with: apt-get install python3-pip python3-venv"
-  "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-warn-script-location "$@"
-}
-
 prepare_environment() {
-  local others=()
   if [ -z "${WHEEL:-}" ]; then
     make_venv --on-top "$BUILD/venv-peers" "$python" "$ROOT/requirements/test.txt"
     python=$BUILD/venv-peers/bin/python
   fi
-  venv=$BUILD/venv-test-cuda
-  rm -rf "$venv"
-  make_venv --on-top=all --without-pip "$venv" "$python"
-  if [ -n "${WHEELS:-}" ]; then
-    [ -d "$WHEELS" ] || die "WHEELS=$WHEELS: no such folder"
-    mapfile -t others < <(find "$WHEELS" -maxdepth 1 -name '*.whl' ! -name "${wheel##*/}" | sort)
-  fi
-  say "installing ${wheel##*/}${others[*]+ and ${#others[@]} more} into $venv"
-  install --no-index --no-deps --ignore-installed "$wheel" "${others[@]+"${others[@]}"}" ||
-    die "${wheel##*/} cannot be installed for $("$python" -V); pip's message is above"
-  [ -n "${WHEEL:-}" ] || install "$wheel"
+  make_offline_venv "$BUILD/venv-test-cuda" "$wheel"
+  [ -n "${WHEEL:-}" ] || install_into_venv "$wheel"
   "$venv/bin/python" "$ROOT/ci/cuda_facts.py" needed "$python" || exit 1
 }
 
