@@ -249,6 +249,13 @@ class TestUsed:
         ti.sync()
         assert producer.calls == 1 and helpers.read_bytes(fake.pointer, 4) == np.float32(2).tobytes()
 
+    def test_not_where_a_copy_from_elsewhere_is_wanted(self):
+        fake = Fake(numbers((4,), "f32"), device=(dl.METAL, 0), flags=dl.FLAG_IS_COPIED)
+        producer = Exchanging(fake)
+        with pytest.raises(BufferError):  # this one was asked, but does not copy
+            ti.from_dlpack(producer.cls(), device=own_device())
+        assert producer.calls == 0 and fake.asked[-1]["dl_device"] == own_device()
+
     def test_not_where_it_fails(self, fake):
         producer = Exchanging(fake, status=-1)
         nd = ti.from_dlpack(producer.cls())
