@@ -42,7 +42,7 @@ series_files() { git -C "$TREE" diff --name-only --diff-filter=d "$(upstream com
 
 mapfile -t python_files < <(ours '*.py')
 mapfile -t shell_files < <(ours '*.sh' .ci/run)
-mapfile -t cpp_files < <(ours '*.cpp' '*.h')
+mapfile -t cpp_files < <(ours '*.c' '*.cpp' '*.h')
 
 check black "mend it with: $bin/black -l 120 FILE" "$bin/black" --quiet --check --diff -l 120 "${python_files[@]}"
 # Astroid takes ti.types.ndarray for the class of NumPy: E1120, E1123.
