@@ -19,6 +19,7 @@ Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
   genesis      Genesis with a Taichi that shares its memory: make genesis [VENV=path] [SOURCE=1]
   genesis-undo   the released Taichi and Genesis' own files again
   test-genesis   real Genesis against the released one, bit for bit (FULL=1: all scenes, 100 steps)
+  bench-genesis  what Genesis gains: make bench-genesis ENVS="1 64"; all of it: head ci/bench_genesis.sh
   genesis-check, genesis-export   the patches for Genesis, as check and export
 
   apply        the patched tree in build/taichi
@@ -72,6 +73,7 @@ case $verb in
   test-genesis) exec ci/test_genesis.sh "$@" ;;
   demo) exec ci/demo.sh "$@" ;;
   bench) exec ci/bench.sh "$@" ;;
+  bench-genesis) exec ci/bench_genesis.sh "$@" ;;
   bench-cuda) exec bash ci/bench_cuda.sh "$@" ;;
   lint) exec ci/lint.sh "$@" ;;
   fuzz | sanitize | soak | valgrind) exec "ci/$verb.sh" "$@" ;;

@@ -13,11 +13,10 @@ import sys
 from pathlib import Path
 
 from bench import machine, markdown, measures, results, verdicts
-from bench.conductor import Run
+from bench.conductor import ROOT, Run
+from bench.console import PICTURES, interrupted, pairs, progress_bar, tell_left_out
 
-ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-PICTURES = ROOT / "docs" / "img"
 # For the copies of all workers, and one array of the largest size while it is made.
 NEEDED_MEMORY = 4 * measures.GB
 
@@ -36,30 +35,6 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def progress_bar(total):
-    """Tqdm's bar, or a plain count where tqdm is not installed."""
-    try:
-        from tqdm import tqdm  # pylint: disable=C0415
-    except ImportError:
-        return PlainProgress(total)
-    return tqdm(total=total, unit="round", dynamic_ncols=True)
-
-
-class PlainProgress:
-    """What is needed of tqdm's interface."""
-
-    def __init__(self, total):
-        self._total, self._done = total, 0
-
-    def update(self):
-        """One round more."""
-        self._done += 1
-        print(f"round {self._done} of {self._total}", file=sys.stderr)
-
-    def close(self):
-        """Nothing is left to do."""
-
-
 def choose_plan(name, left_out):
     """The plan, without what this machine has no memory for."""
     plan, available = measures.PLANS[name], machine.available_memory()
@@ -68,11 +43,6 @@ def choose_plan(name, left_out):
     why = f"got {available / 1e9:.1f} GB of free memory, wanted {NEEDED_MEMORY / 1e9:.0f} GB; end other programs"
     left_out.append({"worker": "all", "what": f"over {measures.size_name(100 * measures.MB)}", "why": why})
     return measures.without_sizes_over(plan, 100 * measures.MB)
-
-
-def pairs(words):
-    """NAME=VALUE as a dict."""
-    return dict(word.split("=", 1) for word in words)
 
 
 def measure(options):
@@ -88,7 +58,8 @@ def measure(options):
     with Run(pairs(options.worker), options.arch, plan, core, options.out) as run:
         run.prepare(lambda name: print(f"== starting {name}", flush=True))
         if not any(entry.worker in measures.WHEELS for entry in run.entries):
-            sys.exit("\n".join(["error: no wheel can be measured"] + list(told(run.left_out))))
+            tell_left_out(run.left_out)
+            sys.exit("error: no wheel can be measured, for the reasons above")
         progress = progress_bar(plan.rounds)
         try:
             run.rounds(progress.update)
@@ -96,14 +67,7 @@ def measure(options):
             progress.close()
         about.update(facts=run.facts, left_out=left_out + run.left_out)
     results.Results(run.entries, about).save(options.out / "results.json")
-    for line in told(about["left_out"]):
-        print(line)
-
-
-def told(left_out):
-    """A line for each thing that was left out."""
-    for one in left_out:
-        yield f"left out: {one['worker']}, {one['what']}: {one['why']}"
+    tell_left_out(about["left_out"])
 
 
 def report(options):
@@ -166,8 +130,5 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    try:
+    with interrupted():
         main()
-    except KeyboardInterrupt:
-        print("\ninterrupted: nothing was written, the results of an earlier run are as they were", file=sys.stderr)
-        sys.exit(130)

@@ -1,7 +1,6 @@
 """The cases of a wheel of ours, with the peers that live in the same environment."""
 
 import importlib.metadata
-import time
 
 import numpy as np
 import torch
@@ -10,6 +9,7 @@ import taichi as ti
 
 from bench import latency, rl
 from bench.arrays import Arrays
+from bench.clocks import clock_of, device_clock
 from bench.measures import CLONE, COPIES, IN_PLACE, LATENCY, OURS, REFERENCE, RL, KB
 from bench.sampling import Case
 
@@ -20,17 +20,6 @@ DISTRIBUTIONS = ("taichi", "torch", "numpy", "jax", "warp-lang", "apache-tvm-ffi
 def touch(x: ti.types.ndarray(dtype=ti.f32, ndim=1)):
     """What remains of a launch when the kernel does next to nothing."""
     x[0] += 1.0
-
-
-def device_clock():
-    """The time at which the GPU has done all that it was given."""
-    torch.cuda.synchronize()
-    return time.perf_counter()
-
-
-def clock_of(device):
-    """The clock for statements that start work on the device."""
-    return time.perf_counter if device == "cpu" else device_clock
 
 
 def export_torch(arrays):

@@ -4,6 +4,7 @@ All cases take part in each round, in an order that changes, the two sides of a 
 what slows the machine for a while slows both. While one worker measures, the others wait for a line in a pipe.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -18,6 +19,7 @@ from bench.results import Entry
 
 ROOT = Path(__file__).resolve().parents[1]
 LOG_LINES = 5
+PATIENCE = 30
 
 
 class WorkerError(Exception):
@@ -70,12 +72,19 @@ class Worker:
             pass  # the answer, or the lack of it, tells why
         return self.answer()["seconds"]
 
-    def close(self):
-        """Ends the process."""
-        if self._process.poll() is None:
+    def close(self, patience=0):
+        """Ends the process.
+
+        Args:
+            patience: For so many seconds it may end by itself, and keep what it compiled for another run.
+        """
+        with contextlib.suppress(BrokenPipeError):  # it ended before
+            self._process.stdin.close()
+        try:
+            self._process.wait(patience)
+        except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._process.stdin.close()
+            self._process.wait()
         self._process.stdout.close()
 
     def _last_words(self):
@@ -112,9 +121,9 @@ class Run:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, exception, *_):
         for worker in self._workers.values():
-            worker.close()
+            worker.close(patience=0 if exception else PATIENCE)
 
     def prepare(self, progress):
         """Starts the workers, one after the other: each calibrates its loops on a machine without the others' work."""

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 
-from bench import measures
+from bench import genesis_measures, measures
 
 
 class Answers:
@@ -30,7 +30,8 @@ class Answers:
 class Cases:
     """All cases of an environment, in the order in which they were made."""
 
-    def __init__(self, plan):
+    def __init__(self, environment, plan):
+        self.environment = environment
         self.plan = plan
         self.entries = []
         self.left_out = []
@@ -73,14 +74,19 @@ def serve(cases, facts, answers):
         answers.send({"seconds": cases.sample(json.loads(line)["case"])})
 
 
+def module_of(environment):
+    """Which cases an environment runs: those of Taichi if it is a wheel of ours, of Genesis, or of the peer."""
+    if environment in measures.WHEELS:
+        return "taichi"
+    return "genesis" if environment in genesis_measures.ENVIRONMENTS else environment
+
+
 def main():
     environment, arch, plan = sys.argv[1:]
     answers = Answers()
-    # An environment that is a wheel of ours runs the cases of Taichi.
-    module = "taichi" if environment in measures.WHEELS else environment
-    cases = Cases(measures.Plan(**json.loads(plan)))
+    cases = Cases(environment, measures.Plan(**json.loads(plan)))
     try:
-        facts = importlib.import_module(f"bench.cases_{module}").prepare(cases, arch)
+        facts = importlib.import_module(f"bench.cases_{module_of(environment)}").prepare(cases, arch)
     except Exception as error:
         answers.send({"failed": f"{type(error).__name__}: {error}"})
         raise

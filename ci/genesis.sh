@@ -3,8 +3,9 @@
 # make genesis-undo: the released Taichi and Genesis' own files again.
 # make genesis-export: the changes in build/genesis become the patch; it is made by ci/genesis.sh tree.
 #
-#   ci/genesis.sh install|undo|tree|export|check
+#   ci/genesis.sh install|undo|stock|tree|export|check
 #
+#   stock          build/venv-genesis-stock: the same environment with the released Taichi and Genesis, to compare with
 #   (neither)      the environment is build/venv-genesis
 #   VENV=path      this environment; it is made if it is not there, and packages that it has stay as they are
 #   PYTHON=path    makes build/venv-genesis from this interpreter
@@ -206,6 +207,21 @@ undo() {
     "again: make genesis${VENV:+ VENV=$VENV}"
 }
 
+# stock: an environment on top of the patched one in which Taichi and Genesis are the released ones.
+stock() {
+  local stock=$BUILD/venv-genesis-stock
+  python=${VENV:-$OWN_VENV}/bin/python
+  [ -x "$python" ] || die "there is no environment in ${VENV:-$OWN_VENV}; make it with: make genesis"
+  make_venv --on-top=all "$stock" "$python"
+  [ ! -f "$stock/.complete" ] || return 0
+  say "installing the released Taichi and Genesis into $stock"
+  "$stock/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --ignore-installed \
+    "taichi==$RELEASE" "genesis-world==$(wanted version)" ||
+    die "pip failed, its message is above. The comparison needs the released wheels of Taichi and Genesis: set" \
+      "PIP_INDEX_URL or the proxy (https_proxy); then run the same command again"
+  touch "$stock/.complete"
+}
+
 # ---- the patches themselves: a repository of the wheel's files, with fixed names and dates
 
 plain_git() {
@@ -288,8 +304,8 @@ check() {
 
 verb=${1:-}
 case $verb in
-  install | undo | tree | check) "$verb" ;;
+  install | undo | stock | tree | check) "$verb" ;;
   export) export_patches ;;
   -h | --help) usage ;;
-  *) die "usage: ci/genesis.sh install|undo|tree|export|check" ;;
+  *) die "usage: ci/genesis.sh install|undo|stock|tree|export|check" ;;
 esac

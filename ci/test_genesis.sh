@@ -12,22 +12,6 @@ wants_source=${SOURCE:-} # lib.sh has another meaning for the name
 # shellcheck source=ci/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-wanted() { sed -n "s/^$1=//p" "$ROOT/integrations/genesis/UPSTREAM"; }
-
-# make_stock: an environment on top of the patched one in which Taichi and Genesis are the released ones.
-make_stock() {
-  local release
-  release=$(upstream tag | sed s/^v//)
-  make_venv --on-top=all "$stock" "$python"
-  [ ! -f "$stock/.complete" ] || return 0
-  say "installing the released Taichi and Genesis into $stock"
-  "$stock/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --ignore-installed \
-    "taichi==$release" "genesis-world==$(wanted version)" ||
-    die "pip failed, its message is above. The comparison needs the released wheels of Taichi and Genesis: set" \
-      "PIP_INDEX_URL or the proxy (https_proxy); then again: make test-genesis"
-  touch "$stock/.complete"
-}
-
 # need_pytest: the test tools of `make test`, at the same versions.
 need_pytest() {
   "$python" -c 'import pytest' 2>/dev/null ||
@@ -38,13 +22,12 @@ need_pytest() {
 SOURCE=$wants_source "$ROOT/ci/genesis.sh" install
 venv=${VENV:-$BUILD/venv-genesis}
 python=$venv/bin/python
-stock=$BUILD/venv-genesis-stock
-make_stock
+"$ROOT/ci/genesis.sh" stock
 need_pytest
 
 results=$BUILD/test-results/genesis
 mkdir -p "$results"
-export GENESIS_STOCK_PYTHON=$stock/bin/python GENESIS_RESULTS=$results PYTHONDONTWRITEBYTECODE=1
+export GENESIS_STOCK_PYTHON=$BUILD/venv-genesis-stock/bin/python GENESIS_RESULTS=$results PYTHONDONTWRITEBYTECODE=1
 export GENESIS_FULL=${FULL:-}
 unset VENV PYTHON FULL WHEEL
 cd "$ROOT"

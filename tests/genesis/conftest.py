@@ -50,15 +50,19 @@ class Runner:
 
     def run(self, script, *args, python=sys.executable, **environment):
         """Runs a script; returns what it printed. It has to end with status 0."""
+        return self.call(python, str(FOLDER / script), *args, python=python, **environment)
+
+    def call(self, *command, python=sys.executable, **environment):
+        """Runs a command; returns what it printed. It has to end with status 0."""
         cache = str(self.results / "kernels" / core_of(python))
         done = subprocess.run(
-            [python, str(FOLDER / script), *map(str, args)],
+            [*map(str, command)],
             env={**os.environ, "TI_OFFLINE_CACHE_FILE_PATH": cache, **environment},
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, f"{script} {args} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def notes(self, script, *args, **environment):

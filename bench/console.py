@@ -1,0 +1,53 @@
+"""What the commands of this package share: their arguments, their progress, their last words."""
+
+import contextlib
+import sys
+
+from bench.conductor import ROOT
+
+PICTURES = ROOT / "docs" / "img"
+
+
+def pairs(words):
+    """NAME=VALUE as a dict."""
+    return dict(word.split("=", 1) for word in words)
+
+
+def progress_bar(total):
+    """Tqdm's bar, or a plain count where tqdm is not installed."""
+    try:
+        from tqdm import tqdm  # pylint: disable=C0415
+    except ImportError:
+        return PlainProgress(total)
+    return tqdm(total=total, unit="round", dynamic_ncols=True)
+
+
+class PlainProgress:
+    """What is needed of tqdm's interface."""
+
+    def __init__(self, total):
+        self._total, self._done = total, 0
+
+    def update(self):
+        """One round more."""
+        self._done += 1
+        print(f"round {self._done} of {self._total}", file=sys.stderr)
+
+    def close(self):
+        """Nothing is left to do."""
+
+
+def tell_left_out(left_out):
+    """Prints a line for each thing that was left out."""
+    for one in left_out:
+        print(f"left out: {one['worker']}, {one['what']}: {one['why']}")
+
+
+@contextlib.contextmanager
+def interrupted():
+    """Ends the program on Ctrl-C, with a line in place of a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\ninterrupted: nothing was written, the results of an earlier run are as they were", file=sys.stderr)
+        sys.exit(130)
