@@ -42,7 +42,7 @@ class Loop:
     def __init__(self, scene, robot):
         self.scene, self.robot = scene, robot
         self._stance = torch.tensor(STANCE)
-        self._policy = policy()
+        self._policy = policy(sum(part.flatten(1).shape[1] for part in Loop.read(self)))
 
     def observe(self):
         """Seven observations, as one tensor."""
@@ -86,11 +86,11 @@ class LoopOnViews(Loop):
         return (*self._before, self.robot.get_vel(), *self._after)
 
 
-def policy():
+def policy(inputs):
     """A network with fixed random weights."""
     torch.manual_seed(1)
-    network = torch.nn.Sequential(torch.nn.LazyLinear(HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, len(LEGS)))
-    return torch.nn.Sequential(network, torch.nn.Tanh()).requires_grad_(False)
+    hidden, output = torch.nn.Linear(inputs, HIDDEN), torch.nn.Linear(HIDDEN, len(LEGS))
+    return torch.nn.Sequential(hidden, torch.nn.Tanh(), output, torch.nn.Tanh()).requires_grad_(False)
 
 
 def core_digest():
