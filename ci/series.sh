@@ -279,7 +279,7 @@ release() {
   if [ -e "$BUMP_TREE/.git" ] && [ "${FORCE:-}" != 1 ]; then
     die "build/bump holds an unfinished move; finish it, or run clean again with FORCE=1"
   fi
-  for tree in "$BUMP_TREE" "$BISECT_TREE" "$MASTER_TREE"; do remove_worktree "$tree"; done
+  for tree in "$BUMP_TREE" "$BISECT_TREE" "$MASTER_TREE" "$PR_TREE"; do remove_worktree "$tree"; done
 }
 
 case ${1:-} in

@@ -7,6 +7,8 @@ SCRATCH=$BUILD/series.$$
 # each of these trees finds what another one compiled.
 BISECT_TREE=$BUILD/taichi-bisect
 MASTER_TREE=$BUILD/taichi-master
+# The branch of the pull request.
+PR_TREE=$BUILD/pr/taichi
 
 # Git without anybody's settings: they must not change a byte of a patch.
 plain_git() {
