@@ -13,11 +13,13 @@ source "$ROOT/ci/worktree.sh"
 
 # describe COMMIT: its date and how far it is from the release, where the history is here.
 describe() {
-  local counts
-  git -C "$SOURCE" log -1 --format='%h of %cs' "$1"
-  counts=$(git -C "$SOURCE" rev-list --left-right --count "$(upstream commit)...$1")
-  [ "$(git -C "$SOURCE" rev-parse --is-shallow-repository)" = true ] ||
-    printf '%s commits ahead of %s, %s behind it\n' "${counts#*$'\t'}" "$(upstream tag)" "${counts%$'\t'*}"
+  local text counts
+  text=$(git -C "$SOURCE" log -1 --format='%h of %cs' "$1")
+  if [ "$(git -C "$SOURCE" rev-parse --is-shallow-repository)" = false ]; then
+    counts=$(git -C "$SOURCE" rev-list --left-right --count "$(upstream commit)...$1")
+    text+=", ${counts#*$'\t'} commits ahead of $(upstream tag), ${counts%$'\t'*} behind it"
+  fi
+  printf '%s\n' "$text"
 }
 
 # name_of COMMIT: the patch file that gave this commit of the series.
@@ -60,7 +62,7 @@ tell_conflicts() {
 case $build in 0 | 1) ;; *) die "BUILD is '$build', wanted 0 or 1" ;; esac
 fetch_source
 master=$(fetch_master)
-say "upstream's master: $(describe "$master" | paste -sd ,)"
+say "upstream's master: $(describe "$master")"
 start_scratch
 replay "$(upstream commit)" "$PATCHES"
 conflicts=() stopped=
