@@ -41,7 +41,7 @@ add_wheel() {
     warn "patches/ is younger than $wheel; build it again with: make $3"
   fi
   make_venv --on-top "$venv" "$peers"
-  install_wheel "$venv" "$wheel"
+  install_wheel_into "$venv" "$wheel"
   workers+=(--worker "$name=$venv/bin/python")
 }
 

@@ -25,7 +25,7 @@ make_environments() {
   make_venv --on-top "$BUILD/venv-compare" "$BUILD/venv-peers/bin/python" "$ROOT/requirements/compare.txt"
   make_venv --on-top "$BUILD/venv-compare-patched" "$BUILD/venv-compare/bin/python"
   make_venv --on-top "$BUILD/venv-compare-released" "$BUILD/venv-compare/bin/python"
-  install_wheel "$BUILD/venv-compare-patched" "$wheel"
+  install_wheel_into "$BUILD/venv-compare-patched" "$wheel"
   "$BUILD/venv-compare-released/bin/python" -m pip install --disable-pip-version-check --quiet "taichi==$release" ||
     die "the released wheel taichi==$release cannot be installed, pip's message is above; is the package index there?"
 }

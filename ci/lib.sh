@@ -129,11 +129,11 @@ make_venv() {
 make_wheel_venv() {
   make_venv --on-top "$BUILD/venv-peers" "$python" "$ROOT/requirements/test.txt" &&
     make_venv --on-top "$1" "$BUILD/venv-peers/bin/python" &&
-    install_wheel "$1" "$2"
+    install_wheel_into "$1" "$2"
 }
 
-# install_wheel VENV WHEEL: unless just this file is there. The same version built anew counts as installed for pip.
-install_wheel() {
+# install_wheel_into VENV WHEEL: unless just this file is there. The same version built anew counts as installed for pip.
+install_wheel_into() {
   local sum
   sum=$(sha256sum <"$2")
   [ "$(cat "$1/.wheel" 2>/dev/null)" != "$sum" ] || return 0
