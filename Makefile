@@ -1,6 +1,6 @@
 # `make VERB` is `./build.sh VERB`. Options: make wheel OPTIONS="--system-deps".
-VERBS := apply bench bench-cuda bench-genesis bump check clean demo export fuzz \
-	genesis genesis-check genesis-export genesis-undo lint sanitize soak \
+VERBS := apply bench bench-cuda bench-genesis bisect bump check check-master clean compare-upstream demo \
+	export fuzz genesis genesis-check genesis-export genesis-undo lint pr sanitize soak \
 	test test-cpp test-cpu test-cuda test-cuda-sim test-genesis valgrind wheel wheel-fast
 
 help:

@@ -26,6 +26,10 @@ Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
   export       the commits of build/taichi into patches/
   check        is the series whole: export again, compare byte for byte
   bump         move the series to another release: make bump TAG=v...
+  check-master   does the series still apply to upstream's newest master: make check-master [BUILD=1]
+  bisect       each patch by itself, on those before it: formatting, build, tests: make bisect [FROM=n]
+  compare-upstream   Taichi's own tests, all of them: does the patched wheel lose any: [ONLY=pattern]
+  pr           a branch and a text for a pull request; pushes nothing: make pr [FROM=master]
   lint         black, pylint, clang-format, shellcheck, patch headers
   fuzz         the code that judges tensors, under libFuzzer: make fuzz RUNS=N
   sanitize     the capsule code under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -62,6 +66,10 @@ case $verb in
   help | -h | --help) usage ;;
   apply | export | check | bump) exec ci/series.sh "$verb" "$@" ;;
   wheel) exec ci/wheel.sh "$@" ;;
+  bisect) exec ci/bisect.sh "$@" ;;
+  check-master) exec ci/check_master.sh "$@" ;;
+  pr) exec ci/pr.sh "$@" ;;
+  compare-upstream) exec ci/compare_upstream.sh "$@" ;;
   wheel-fast) exec ci/wheel_fast.sh "$@" ;;
   test) exec ci/test.sh fast "$@" ;;
   test-cpu) exec ci/test.sh cpu "$@" ;;

@@ -29,17 +29,6 @@ leave_out() {
   left_out+=(--left-out "$1=$2")
 }
 
-# install_wheel VENV WHEEL: unless just this file is there. The same version built anew counts as installed for pip.
-install_wheel() {
-  local venv=$1 wheel=$2 sum
-  sum=$(sha256sum <"$wheel")
-  [ "$(cat "$venv/.wheel" 2>/dev/null)" != "$sum" ] || return 0
-  say "installing ${wheel##*/} into $venv"
-  "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --force-reinstall "$wheel"
-  "$venv/bin/python" -m pip install --disable-pip-version-check --quiet "$wheel"
-  printf '%s' "$sum" >"$venv/.wheel"
-}
-
 # add_wheel NAME VERSION VERB: a worker for the newest wheel of that version.
 add_wheel() {
   local name=$1 wheel venv=$BUILD/venv-bench-$1
@@ -52,7 +41,7 @@ add_wheel() {
     warn "patches/ is younger than $wheel; build it again with: make $3"
   fi
   make_venv --on-top "$venv" "$peers"
-  install_wheel "$venv" "$wheel"
+  install_wheel_into "$venv" "$wheel"
   workers+=(--worker "$name=$venv/bin/python")
 }
 

@@ -125,6 +125,27 @@ make_venv() {
   printf '%s' "$stamp" >"$dir/.stamp"
 }
 
+# make_wheel_venv VENV WHEEL: a thin environment with WHEEL. The peers are installed once, below all of these.
+make_wheel_venv() {
+  make_venv --on-top "$BUILD/venv-peers" "$python" "$ROOT/requirements/test.txt" &&
+    make_venv --on-top "$1" "$BUILD/venv-peers/bin/python" &&
+    install_wheel_into "$1" "$2"
+}
+
+# install_wheel_into VENV WHEEL: unless just this file is there. The same version built anew counts as installed for pip.
+install_wheel_into() {
+  local sum
+  sum=$(sha256sum <"$2")
+  [ "$(cat "$1/.wheel" 2>/dev/null)" != "$sum" ] || return 0
+  rm -f "$1/.wheel"
+  say "installing ${2##*/} into $1"
+  {
+    "$1/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --force-reinstall "$2" &&
+      "$1/bin/python" -m pip install --disable-pip-version-check --quiet "$2"
+  } || die "${2##*/} cannot be installed into $1; pip's message is above"
+  printf '%s' "$sum" >"$1/.wheel"
+}
+
 # install_into_venv ARGUMENTS: pip install into `venv`, by the pip that it sees in PYTHON's environment, else by its own.
 install_into_venv() {
   "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$venv/bin/python" -m ensurepip >/dev/null 2>&1 ||
@@ -154,6 +175,16 @@ newest_wheel() {
   [ -d "$DIST" ] || return 0
   tag=$("$2" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
   find "$DIST" -maxdepth 1 -name "taichi-$1-$tag-*.whl" -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d ' ' -f 2-
+}
+
+# clang_format BIN FILES: are they as upstream's style wants them? BIN has the tools of requirements/lint.txt.
+clang_format() {
+  local bin=$1 status=0 file
+  shift
+  for file in "$@"; do
+    "$bin/clang-format" --style="file:$SOURCE/.clang-format" --dry-run --Werror "$file" || status=1
+  done
+  return "$status"
 }
 
 # Upstream's tests of what the series touches: ndarrays, external arrays, the public names.

@@ -29,14 +29,6 @@ ours() {
     while read -r file; do [ ! -f "$file" ] || printf '%s\n' "$file"; done
 }
 
-clang_format() {
-  local status=0 file
-  for file in "$@"; do
-    "$bin/clang-format" --style="file:$style" --dry-run --Werror "$file" || status=1
-  done
-  return "$status"
-}
-
 # The files of Taichi that the series adds or changes.
 series_files() { git -C "$TREE" diff --name-only --diff-filter=d "$(upstream commit)" -- "$@" | sed "s|^|$TREE/|"; }
 
@@ -54,7 +46,7 @@ if have_source; then
   "$ROOT/ci/series.sh" ready
   mapfile -t -O ${#cpp_files[@]} cpp_files < <(series_files '*.cpp' '*.h')
   mapfile -t series_python < <(series_files '*.py')
-  check "clang-format" "mend it with: $bin/clang-format --style=file:$style -i FILE" clang_format "${cpp_files[@]}"
+  check "clang-format" "mend it with: $bin/clang-format --style=file:$style -i FILE" clang_format "$bin" "${cpp_files[@]}"
   if [ ${#series_python[@]} -gt 0 ]; then
     check "black on the series" "mend it with: $bin/black -l 120 FILE" "$bin/black" --quiet --check --diff -l 120 "${series_python[@]}"
     # As upstream's pre-commit hook: the package, not its tests.

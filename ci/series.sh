@@ -9,73 +9,12 @@
 set -euo pipefail
 # shellcheck source=ci/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=ci/worktree.sh
+source "$ROOT/ci/worktree.sh"
 
 BASE_REF=refs/worktree/series/base
 HEAD_REF=refs/worktree/series/head
 BUMP_TREE=$BUILD/bump
-SCRATCH=$BUILD/series.$$
-
-# Git without anybody's settings: they must not change a byte of a patch.
-plain_git() {
-  GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_ATTR_NOSYSTEM=1 \
-    GIT_COMMITTER_NAME="Taichi DLPack series" GIT_COMMITTER_EMAIL=series@example.invalid \
-    git -c safe.directory='*' -c core.autocrlf=false -c core.eol=lf -c core.hooksPath=/dev/null \
-    -c core.attributesFile=/dev/null -c commit.gpgSign=false -c am.threeWay=false \
-    -c am.keepcr=true -c apply.whitespace=nowarn -c mailinfo.scissors=false -c mailinfo.quotedCr=nowarn \
-    -c submodule.recurse=false -c advice.detachedHead=false -c rebase.autoStash=false \
-    -c diff.algorithm=myers -c diff.context=3 -c diff.interHunkContext=0 -c diff.noprefix=false \
-    -c diff.mnemonicPrefix=false -c diff.suppressBlankEmpty=false -c diff.indentHeuristic=true \
-    -c i18n.logOutputEncoding=UTF-8 -c format.encodeEmailHeaders=false "$@"
-}
-
-# Scratch trees are removed on every exit, Ctrl-C included; those of a killed
-# run by the next one.
-remove_worktree() {
-  git -C "$SOURCE" worktree remove --force "$1" 2>/dev/null || true
-  rm -rf "$1"
-}
-cleanup() {
-  local status=$?
-  if [ -d "$SCRATCH" ]; then
-    remove_worktree "$SCRATCH/tree"
-    rm -rf "$SCRATCH"
-  fi
-  exit "$status"
-}
-trap_signals() {
-  trap 'exit 130' INT
-  trap 'exit 143' TERM
-}
-start_scratch() {
-  local old
-  trap cleanup EXIT
-  trap_signals
-  for old in "$BUILD"/series.*; do
-    [ -d "$old" ] || continue
-    kill -0 "${old##*.}" 2>/dev/null && continue
-    remove_worktree "$old/tree"
-    rm -rf "$old"
-  done
-  git -C "$SOURCE" worktree prune
-  mkdir -p "$SCRATCH"
-}
-
-list_patches() { find "$1" -maxdepth 1 -name '[0-9]*.patch' | LC_ALL=C sort; }
-
-# replay BASE DIR: sets REPLAYED to the commit that the patches of DIR give on BASE.
-replay() {
-  local patches
-  remove_worktree "$SCRATCH/tree"
-  plain_git -C "$SOURCE" worktree add --quiet --detach "$SCRATCH/tree" "$1" ||
-    die "no worktree can be made of $1 in $SCRATCH; git's message is above"
-  mapfile -t patches < <(list_patches "$2")
-  if [ ${#patches[@]} -gt 0 ]; then
-    plain_git -C "$SCRATCH/tree" am --quiet --keep-non-patch --keep-cr --committer-date-is-author-date \
-      "${patches[@]}" >&2 || die "the patch named above does not apply, fuzz is not allowed; mend it in $2"
-  fi
-  REPLAYED=$(git -C "$SCRATCH/tree" rev-parse HEAD)
-}
-
 # format BASE HEAD DIR: the commits as patch files.
 format() {
   mkdir -p "$3"
@@ -92,14 +31,7 @@ same_patches() {
 
 in_tree() { git -C "$TREE" "$@"; }
 
-is_our_worktree() {
-  [ -e "$TREE/.git" ] || return 1
-  # The links between a worktree and its repository are absolute: a clone that
-  # was moved needs them renewed.
-  git -C "$SOURCE" worktree repair "$TREE" >/dev/null 2>&1 || true
-  [ "$(in_tree rev-parse --path-format=absolute --git-common-dir 2>/dev/null)" = \
-    "$(git -C "$SOURCE" rev-parse --path-format=absolute --git-common-dir)" ]
-}
+is_our_worktree() { is_worktree "$TREE"; }
 
 need_tree() {
   is_our_worktree || die "there is no patched tree in build/taichi; make it with: make apply"
@@ -118,15 +50,9 @@ has_unexported_commits() {
     [ "$head" != "$(in_tree rev-parse --verify --quiet "$HEAD_REF" || true)" ]
 }
 
-operation_in_tree() {
-  local dir
-  dir=$(in_tree rev-parse --path-format=absolute --git-dir)
-  [ -d "$dir/rebase-apply" ] || [ -d "$dir/rebase-merge" ]
-}
-
 # set_aside WHAT: refuses to lose work in build/taichi. FORCE=1 keeps it where git can find it.
 set_aside() {
-  if operation_in_tree; then
+  if operation_in "$TREE"; then
     [ "${FORCE:-}" = 1 ] || die "a rebase or am is going on in build/taichi; end it there with: git rebase --continue" \
       "(or --abort), or run $1 again with FORCE=1 to abort it"
     in_tree rebase --abort 2>/dev/null || in_tree am --abort
@@ -178,7 +104,7 @@ apply() {
 
 # ready: build/taichi is there to be built: the series, or the work in progress.
 ready() {
-  if is_our_worktree && { operation_in_tree || [ -n "$(changes_in_tree)" ] || has_unexported_commits; }; then
+  if is_our_worktree && { operation_in "$TREE" || [ -n "$(changes_in_tree)" ] || has_unexported_commits; }; then
     say "build/taichi has work that is not exported: it is built as it stands"
     return
   fi
@@ -223,7 +149,7 @@ export_series() {
   local base head
   need_source
   need_tree
-  ! operation_in_tree || die "a rebase or am is going on in build/taichi; end it there with: git rebase --continue"
+  ! operation_in "$TREE" || die "a rebase or am is going on in build/taichi; end it there with: git rebase --continue"
   start_scratch
   base=$(series_base)
   head=$(in_tree rev-parse HEAD)
@@ -294,11 +220,9 @@ check() {
 }
 
 fetch_tag() {
-  local tag=$1 depth=()
-  # --depth would cut off the history of a full clone.
-  [ "$(git -C "$SOURCE" rev-parse --is-shallow-repository)" = false ] || depth=(--depth 1)
+  local tag=$1
   git -C "$SOURCE" rev-parse --verify --quiet "refs/tags/$tag^{commit}" >/dev/null ||
-    git -C "$SOURCE" fetch "${depth[@]}" origin "refs/tags/$tag:refs/tags/$tag" ||
+    fetch_upstream "refs/tags/$tag:refs/tags/$tag" ||
     die "upstream has no tag '$tag', or it cannot be reached; list its tags with: git -C taichi ls-remote --tags origin"
   git -C "$SOURCE" rev-parse "refs/tags/$tag^{commit}"
 }
@@ -319,13 +243,7 @@ begin_bump() {
   plain_git -C "$SOURCE" worktree add --quiet --detach "$BUMP_TREE" "$REPLAYED" ||
     die "no worktree can be made in build/bump; git's message is above"
   git -C "$BUMP_TREE" update-ref "$BASE_REF" "$1"
-  plain_git -C "$BUMP_TREE" rebase --quiet --onto "$1" "$(upstream commit)"
-}
-
-bump_is_going_on() {
-  local dir
-  dir=$(git -C "$BUMP_TREE" rev-parse --path-format=absolute --git-dir)
-  [ -d "$dir/rebase-merge" ] || [ -d "$dir/rebase-apply" ]
+  rebase_series "$BUMP_TREE" "$1"
 }
 
 bump() {
@@ -339,7 +257,7 @@ bump() {
   if [ -e "$BUMP_TREE/.git" ]; then
     [ "$(git -C "$BUMP_TREE" rev-parse "$BASE_REF")" = "$new" ] ||
       die "build/bump holds a move to another tag; give it up with: git -C taichi worktree remove --force ../build/bump"
-    ! bump_is_going_on || conflict_help "$tag"
+    ! operation_in "$BUMP_TREE" || conflict_help "$tag"
   else
     begin_bump "$new" || conflict_help "$tag"
   fi
@@ -352,6 +270,7 @@ bump() {
 
 # release: build/taichi may be deleted after this.
 release() {
+  local tree
   have_source || return 0
   if is_our_worktree; then
     set_aside clean
@@ -360,7 +279,7 @@ release() {
   if [ -e "$BUMP_TREE/.git" ] && [ "${FORCE:-}" != 1 ]; then
     die "build/bump holds an unfinished move; finish it, or run clean again with FORCE=1"
   fi
-  remove_worktree "$BUMP_TREE"
+  for tree in "$BUMP_TREE" "$BISECT_TREE" "$MASTER_TREE" "$PR_TREE"; do remove_worktree "$tree"; done
 }
 
 case ${1:-} in

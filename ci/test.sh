@@ -33,15 +33,6 @@ find_wheel() {
   ! stale_wheel "$wheel" || warn "patches/ is younger than $wheel; build it again with: make wheel"
 }
 
-# The peers are installed once; each wheel has a thin environment of its own on top.
-prepare_environment() {
-  make_venv --on-top "$BUILD/venv-peers" "$python" "$ROOT/requirements/test.txt"
-  make_venv --on-top "$venv" "$BUILD/venv-peers/bin/python"
-  say "installing ${wheel##*/} into $venv"
-  "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --force-reinstall "$wheel"
-  "$venv/bin/python" -m pip install --disable-pip-version-check --quiet "$wheel"
-}
-
 statuses=()
 # run_suite NAME ARGUMENTS: one run of pytest, in the present directory.
 run_suite() {
@@ -83,7 +74,7 @@ left_out=
 python=$(pick_python)
 find_wheel
 venv=$BUILD/venv-test-$([ "$kind" = fast ] && echo fast || echo source)
-prepare_environment
+make_wheel_venv "$venv" "$wheel"
 
 results=$BUILD/test-results/$kind
 rm -rf "$results"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # make test-cpp: the C++ tests of the series, built in the folder that `make wheel` left.
+#   ci/test_cpp.sh [--tree DIR]    DIR: what `make wheel` built with the same option
 set -euo pipefail
 # shellcheck source=ci/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -13,8 +14,9 @@ filter() {
 }
 
 need_source
+[ "${1:-}" != --tree ] || TREE=${2:?}
 folder=$(find "$TREE"/_skbuild/*/cmake-build -maxdepth 1 -name build.ninja -printf '%h\n' -quit 2>/dev/null) ||
-  die "build/taichi is not built; build it with: make wheel"
+  die "$TREE is not built; build it with: make wheel"
 library=$(find "$TREE"/_skbuild/*/cmake-install -type d -name runtime -print -quit)
 export PATH="$BUILD/venv-build/bin:$PATH" CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1
 git -C "$TREE" submodule update --init external/googletest

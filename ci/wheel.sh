@@ -20,6 +20,8 @@ Builds dist/taichi-<tag>+dlpack<N>-*.whl from build/taichi: backends CPU and CUD
                    submodules, more libraries, about twice the compiling
   --jobs N         compile N files at once (default: one for each core)
   --python PATH    the Python to build for (default: python3)
+  --tree DIR       build the tree in DIR as it stands, in place of build/taichi;
+                   the wheel goes to DIR/dist and is not tested
 
 Environment: LLVM_DIR names an LLVM 15; CC and CXX a clang, 10 to 15. Without
 LLVM_DIR a distribution's llvm-15 is taken, else upstream's prebuilt one is
@@ -27,15 +29,19 @@ downloaded. ccache is used where it is installed. Builds are incremental.
 TEXT
 }
 
-system_deps=0 graphics=0 jobs=$(nproc)
+system_deps=0 graphics=0 jobs=$(nproc) tree=
 parse_options() {
   while [ $# -gt 0 ]; do
     case $1 in
       --system-deps) system_deps=1 ;;
       --with-graphics) graphics=1 ;;
-      --jobs | --python)
+      --jobs | --python | --tree)
         [ $# -ge 2 ] || die "$1 needs a value; see: ./build.sh wheel --help"
-        if [ "$1" = --jobs ]; then jobs=$2; else export PYTHON=$2; fi
+        case $1 in
+          --jobs) jobs=$2 ;;
+          --python) export PYTHON=$2 ;;
+          --tree) tree=$2 ;;
+        esac
         shift
         ;;
       -h | --help)
@@ -47,6 +53,14 @@ parse_options() {
     shift
   done
   [[ $jobs =~ ^[1-9][0-9]*$ ]] || die "--jobs is '$jobs', wanted a number above 0"
+  [ -z "$tree" ] || take_tree
+}
+
+# take_tree: from here on TREE is that of --tree, which may have another version than the series.
+take_tree() {
+  [ -f "$tree/setup.py" ] || die "--tree is '$tree', wanted the folder of a Taichi source with its setup.py"
+  TREE=$(cd "$tree" && pwd)
+  DIST=$TREE/dist version="*+dlpack$(upstream series)"
 }
 
 # Everything that is missing is told at once.
@@ -222,12 +236,13 @@ smoke_test() {
     die "the wheel fails its smoke test; the error is above"
 }
 
+version=$(wheel_version)
 parse_options "$@"
 python=$(pick_python)
 [ -d "$TREE" ] || fetch_source
 preflight
 download_llvm
-"$ROOT/ci/series.sh" ready
+[ -n "$tree" ] || "$ROOT/ci/series.sh" ready
 fetch_nested
 make_venv "$BUILD/venv-build" "$python" "$ROOT/requirements/build.txt"
 stage=$(mktemp -d "$BUILD/wheel.XXXXXX")
@@ -235,10 +250,10 @@ trap 'rm -rf "$stage"' EXIT
 SECONDS=0
 compile "$stage"
 say "compiled in $((SECONDS / 60)) min $((SECONDS % 60)) s"
-wheel=$(find "$stage" -maxdepth 1 -name "taichi-$(wheel_version)-*.whl")
-[ -n "$wheel" ] || die "the build gave no wheel of version $(wheel_version): $(ls "$stage")"
-smoke_test "$wheel" "$stage/venv"
+wheel=$(find "$stage" -maxdepth 1 -name "taichi-$version-*.whl")
+[ -n "$wheel" ] || die "the build gave no wheel of version $version: $(ls "$stage")"
+[ -n "$tree" ] || smoke_test "$wheel" "$stage/venv"
 mkdir -p "$DIST"
 mv "$wheel" "$DIST/"
-say "done; next: make test-cpu"
+[ -n "$tree" ] || say "done; next: make test-cpu"
 printf '%s\n' "$DIST/${wheel##*/}"
