@@ -21,7 +21,7 @@ def main():
     """Prints the problem."""
     reason = problem()
     if reason:
-        print(f"error: {reason}; test-cuda needs a real GPU, without one run: make test-cpu", file=sys.stderr)
+        print(f"error: {reason}; this needs a real GPU, without one run: make test-cpu, or make bench", file=sys.stderr)
     return 1 if reason else 0
 
 
