@@ -29,6 +29,7 @@ def parse(arguments):
     parser.add_argument("--arch", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--environments", type=int, nargs="+", help="in the scene (default: 1 64 1024 4096; GPU: 4096)")
     parser.add_argument("--command", default="make bench-genesis", help="what the reader types to do this again")
+    parser.add_argument("--keep", action="store_true", help="add to an earlier run of the same versions")
     parser.add_argument("--docs", action="store_true", help="also write docs/genesis.md and docs/img")
     return parser.parse_args(arguments)
 
@@ -50,8 +51,25 @@ def measure(options):
         entries += found.entries
         about["facts"].update(found.facts)
         about["left_out"] += found.left_out
-    results.Results(entries, about).save(options.out / "results.json")
+    path, found = options.out / "results.json", results.Results(entries, about)
+    if options.keep and path.exists():
+        found = added(found, results.load(path))
+    found.save(path)
     tell_left_out(about["left_out"])
+
+
+def added(found, earlier):
+    """A run with what an earlier one of the same versions measured at other numbers of environments."""
+    for key in ("arch", "facts"):
+        if found.about[key] != earlier.about[key]:
+            sys.exit(
+                f"error: got an earlier run of {earlier.about[key]}, wanted one of {found.about[key]}; leave KEEP=1 out"
+            )
+    counts = {entry.size for entry in found.entries}
+    kept = [entry for entry in earlier.entries if entry.size not in counts]
+    commands = f"{earlier.about['command']}; {found.about['command']}"
+    left_out = earlier.about["left_out"] + found.about["left_out"]
+    return results.Results(kept + found.entries, {**earlier.about, "command": commands, "left_out": left_out})
 
 
 def measure_one(options, plan):

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # make bench-genesis: the released Genesis against the patched one: getters, observations, control, RL loop.
 #
-#   make bench-genesis [ENVS="1 64 1024 4096"] [DOCS=1] [VENV=path] [SOURCE=1] [WHEEL=path]
+#   make bench-genesis [ENVS="1 64 1024 4096"] [KEEP=1] [DOCS=1] [VENV=path] [SOURCE=1] [WHEEL=path]
 #   make bench-genesis ARCH=cuda VENV=path        on a GPU, in five minutes at most, with no network
 #
 #   ENVS=...      numbers of environments in the scene; for each, kernels compile for minutes
+#   KEEP=1        adds to what an earlier run of the same versions measured at other numbers of environments
 #   DOCS=1        writes the figures into docs/genesis.md and docs/img/genesis.png
 #   VENV, SOURCE, WHEEL    as for make genesis, which this runs first
 #   ARCH=cuda     takes the environment VENV as it is, with a source wheel in it, and compares the patched Genesis
@@ -47,10 +48,12 @@ case ${ARCH:=cpu} in
   cpu | cuda) ;;
   *) die "ARCH is '$ARCH', wanted cpu or cuda" ;;
 esac
-case ${DOCS:=0} in
-  0 | 1) ;;
-  *) die "DOCS is '$DOCS', wanted 0 or 1" ;;
-esac
+for name in DOCS KEEP; do
+  case ${!name:-0} in
+    0 | 1) ;;
+    *) die "$name is '${!name}', wanted 0 or 1" ;;
+  esac
+done
 check_counts
 patched=${VENV:-$BUILD/venv-genesis}/bin/python
 "prepare_$ARCH"
@@ -60,8 +63,13 @@ read -ra counts <<<"${ENVS:-}"
 export TI_OFFLINE_CACHE_FILE_PATH=$out/kernels PYTHONDONTWRITEBYTECODE=1
 command="make bench-genesis${ENVS:+ ENVS=\"$ENVS\"}"
 [ "$ARCH" = cpu ] || command+=" ARCH=$ARCH"
-documents=()
-[ "$DOCS" = 0 ] || documents=(--docs)
-unset VENV PYTHON WHEEL ENVS DOCS
-bench measure --arch "$ARCH" --command "$command" "${workers[@]}" ${counts[@]+--environments "${counts[@]}"}
+documents=() keep=()
+[ "${DOCS:-0}" = 0 ] || documents=(--docs)
+if [ "${KEEP:-0}" = 1 ]; then
+  keep=(--keep)
+  command+=" KEEP=1"
+fi
+unset VENV PYTHON WHEEL ENVS DOCS KEEP
+bench measure --arch "$ARCH" --command "$command" "${keep[@]+"${keep[@]}"}" "${workers[@]}" \
+  ${counts[@]+--environments "${counts[@]}"}
 bench report "${documents[@]+"${documents[@]}"}"

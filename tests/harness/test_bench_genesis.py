@@ -68,12 +68,28 @@ def test_what_was_not_measured_has_no_line():
     assert not lines_of(text, "| get_") and len(lines_of(text, "| RL loop, snapshots")) == 2
 
 
+def test_a_run_is_added_to_an_earlier_one():
+    earlier, now = run({(measures.RL, measures.CALL): 80.0}), run({(measures.RL, measures.CALL): 40.0})
+    now.entries = [entry for entry in now.entries if entry.size == 64]
+    figures = genesis.Figures(genesis.added(now, earlier))
+    assert figures.counts == [1, 64]
+    assert [round(figures.ratio(measures.RL, count, measures.CALL).value, 2) for count in (1, 64)] == [0.8, 0.4]
+
+
+def test_a_run_of_other_versions_is_not_added_to():
+    other = run({(measures.RL, measures.CALL): 80.0})
+    other.about["facts"][measures.PATCHED] = {"versions": {"taichi": "2"}}
+    with pytest.raises(SystemExit, match="KEEP=1"):
+        genesis.added(run({(measures.RL, measures.CALL): 80.0}), other)
+
+
 def test_the_document_has_a_place_for_the_tables():
     assert markdown.BEGIN in genesis.DOCUMENT.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    "setting, words", [("ENVS=1 x", "ENVS has 'x'"), ("ENVS=0", "'0'"), ("ARCH=tpu", "ARCH is"), ("DOCS=2", "DOCS")]
+    "setting, words",
+    [("ENVS=1 x", "ENVS has 'x'"), ("ENVS=0", "'0'"), ("ARCH=tpu", "ARCH is"), ("DOCS=2", "DOCS"), ("KEEP=2", "KEEP")],
 )
 def test_a_wrong_setting_is_told_before_any_work(setting, words):
     done = subprocess.run(
