@@ -14,6 +14,7 @@ from bench import genesis, markdown, results
 from bench import genesis_measures as measures
 
 ABOUT = {
+    "arch": "cpu",
     "command": "make lamps",
     "date": "2026-01-01",
     "machine": dict(cpu_count=2, memory_gb=8, platform="Lamp", python="3.11", load_before=0, pinned_core=None),
