@@ -7,14 +7,13 @@ python -m bench limits --out FOLDER     # notes what misses its limit today
 """
 
 import argparse
-import datetime
 import os
 import sys
 from pathlib import Path
 
 from bench import machine, markdown, measures, results, verdicts
 from bench.conductor import ROOT, Run
-from bench.console import PICTURES, interrupted, pairs, progress_bar, tell_left_out
+from bench.console import PICTURES, describe_run, interrupted, pairs, run_rounds, tell_left_out
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 # For the copies of all workers, and one array of the largest size while it is made.
@@ -49,22 +48,13 @@ def measure(options):
     """Measures all and writes results.json."""
     left_out = [{"worker": name, "what": "all", "why": why} for name, why in pairs(options.left_out).items()]
     plan, core = choose_plan(options.plan, left_out), machine.pick_core()
-    about = {
-        "command": options.command,
-        "arch": options.arch,
-        "date": datetime.date.today().isoformat(),
-        "machine": machine.describe(core),
-    }
+    about = describe_run(options, core)
     with Run(pairs(options.worker), options.arch, plan, core, options.out) as run:
         run.prepare(lambda name: print(f"== starting {name}", flush=True))
         if not any(entry.worker in measures.WHEELS for entry in run.entries):
             tell_left_out(run.left_out)
             sys.exit("error: no wheel can be measured, for the reasons above")
-        progress = progress_bar(plan.rounds)
-        try:
-            run.rounds(progress.update)
-        finally:
-            progress.close()
+        run_rounds(run, plan)
         about.update(facts=run.facts, left_out=left_out + run.left_out)
     results.Results(run.entries, about).save(options.out / "results.json")
     tell_left_out(about["left_out"])

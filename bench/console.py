@@ -1,8 +1,10 @@
 """What the commands of this package share: their arguments, their progress, their last words."""
 
 import contextlib
+import datetime
 import sys
 
+from bench import machine
 from bench.conductor import ROOT
 
 PICTURES = ROOT / "docs" / "img"
@@ -20,6 +22,25 @@ def progress_bar(total):
     except ImportError:
         return PlainProgress(total)
     return tqdm(total=total, unit="round", dynamic_ncols=True)
+
+
+def run_rounds(run, plan):
+    """Measures all rounds of a prepared Run, with a progress bar."""
+    progress = progress_bar(plan.rounds)
+    try:
+        run.rounds(progress.update)
+    finally:
+        progress.close()
+
+
+def describe_run(options, core):
+    """What the reader should know of a run before it begins: command, device, date, machine."""
+    return {
+        "command": options.command,
+        "arch": options.arch,
+        "date": datetime.date.today().isoformat(),
+        "machine": machine.describe(core),
+    }
 
 
 class PlainProgress:

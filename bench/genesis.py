@@ -5,16 +5,15 @@ python -m bench.genesis report --out FOLDER [--docs]
 """
 
 import argparse
-import datetime
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from bench import genesis_measures as measures
-from bench import machine, markdown, results
+from bench import markdown, results
 from bench.conductor import ROOT, Run
-from bench.console import PICTURES, interrupted, pairs, progress_bar, tell_left_out
+from bench.console import PICTURES, describe_run, interrupted, pairs, run_rounds, tell_left_out
 from bench.results import quartiles
 
 DOCUMENT = ROOT / "docs" / "genesis.md"
@@ -37,14 +36,7 @@ def parse(arguments):
 def measure(options):
     """Measures all and writes results.json. Each number of environments has processes of its own."""
     plan = measures.PLANS[options.arch]
-    about = {
-        "command": options.command,
-        "arch": options.arch,
-        "date": datetime.date.today().isoformat(),
-        "machine": machine.describe(None),
-        "left_out": [],
-        "facts": {},
-    }
+    about = {**describe_run(options, core=None), "left_out": [], "facts": {}}
     entries = []
     for count in options.environments or plan.environments:
         found = measure_one(options, replace(plan, environments=(count,)))
@@ -77,11 +69,7 @@ def measure_one(options, plan):
     (count,) = plan.environments
     with Run(pairs(options.worker), options.arch, plan, None, options.out) as run:
         run.prepare(lambda name: print(f"== {name}, {count} environments: the kernels compile", flush=True))
-        progress = progress_bar(plan.rounds)
-        try:
-            run.rounds(progress.update)
-        finally:
-            progress.close()
+        run_rounds(run, plan)
     if {entry.worker for entry in run.entries} != pairs(options.worker).keys():
         tell_left_out(run.left_out)
         sys.exit("error: an environment cannot be measured, for the reason above")
@@ -99,6 +87,11 @@ class Figures:
         self._results = found
         self.counts = found.sizes(measures.RL)
         self.reference = measures.STOCK if measures.STOCK in found.about["facts"] else measures.OFF
+
+    @property
+    def shown(self):
+        """The number of environments whose times are shown: 64, which most figures are wanted of, else the largest."""
+        return 64 if 64 in self.counts else self.counts[-1]
 
     def rows(self):
         """All (measure, side) that were measured."""
@@ -140,7 +133,7 @@ def wanted_table(figures):
 
 def ratio_table(figures):
     """Each measure over the released Genesis, at each number of environments."""
-    shown = 64 if 64 in figures.counts else figures.counts[-1]
+    shown = figures.shown
     head = ["", "", *figures.counts, f"{shown} environments, released", "this"]
     rows = []
     for name, side in figures.rows():

@@ -38,7 +38,7 @@ def draw_ratios(axes, figures):
 
 def draw_getters(axes, figures):
     """Each getter at one number of environments: released, snapshot, view."""
-    count = 64 if 64 in figures.counts else figures.counts[-1]
+    count = figures.shown
     worker_of = {"released": figures.reference, measures.CALL: measures.PATCHED, measures.VIEW: measures.PATCHED}
     colours = {"released": GREY, measures.CALL: BLUE, measures.VIEW: ORANGE}
     for kind, worker in worker_of.items():
