@@ -1,5 +1,5 @@
 # `make VERB` is `./build.sh VERB`. Options: make wheel OPTIONS="--system-deps".
-VERBS := apply bench bench-cuda bench-genesis bisect bump check check-master clean compare-upstream demo \
+VERBS := apply bench bench-cuda bench-genesis bisect bump check check-master check-variants clean compare-upstream demo \
 	export fuzz genesis genesis-check genesis-export genesis-undo lint pr sanitize soak \
 	test test-cpp test-cpu test-cuda test-cuda-sim test-genesis valgrind wheel wheel-fast
 

@@ -27,6 +27,7 @@ Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
   check        is the series whole: export again, compare byte for byte
   bump         move the series to another release: make bump TAG=v...
   check-master   does the series still apply to upstream's newest master: make check-master [BUILD=1]
+  check-variants   without CUDA, without LLVM, by GCC, for other Pythons: does it compile: make check-variants [ONLY=name]
   bisect       each patch by itself, on those before it: formatting, build, tests: make bisect [FROM=n]
   compare-upstream   Taichi's own tests, all of them: does the patched wheel lose any: [ONLY=pattern]
   pr           a branch and a text for a pull request; pushes nothing: make pr [FROM=master]
@@ -68,6 +69,7 @@ case $verb in
   wheel) exec ci/wheel.sh "$@" ;;
   bisect) exec ci/bisect.sh "$@" ;;
   check-master) exec ci/check_master.sh "$@" ;;
+  check-variants) exec ci/check_variants.sh "$@" ;;
   pr) exec ci/pr.sh "$@" ;;
   compare-upstream) exec ci/compare_upstream.sh "$@" ;;
   wheel-fast) exec ci/wheel_fast.sh "$@" ;;

@@ -37,9 +37,7 @@ add_wheel() {
     leave_out "$name" "dist/ has no taichi-$2 wheel for this Python; build it with: make $3"
     return
   fi
-  if [ -n "$(find "$PATCHES" "$UPSTREAM_FILE" -type f ! -name '*.md' -newer "$wheel" -print -quit)" ]; then
-    warn "patches/ is younger than $wheel; build it again with: make $3"
-  fi
+  warn_if_outdated "$wheel" "$3"
   make_venv --on-top "$venv" "$peers"
   install_wheel_into "$venv" "$wheel"
   workers+=(--worker "$name=$venv/bin/python")

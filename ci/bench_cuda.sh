@@ -19,9 +19,7 @@ case ${1:-} in
 esac
 
 choose_wheel() {
-  wheel=${WHEEL:-$(newest_wheel "$(wheel_version)" "$python")}
-  [ -n "$wheel" ] || die "dist/ has no taichi-$(wheel_version) wheel for $("$python" -V); build it with: make wheel"
-  [ -f "$wheel" ] || die "WHEEL=$wheel: no such file; build one with: make wheel"
+  pick_wheel
   name=source
   [[ ${wheel##*/} != *.fast-* ]] || name=fast
 }

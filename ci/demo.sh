@@ -70,23 +70,19 @@ see_packages_of() {
     >"$("$OWN_VENV/bin/python" -c "$path")/outer.pth"
 }
 
-# is_old WHEEL: whether what the wheel is made from has changed since.
-is_old() {
-  [ -n "$(find "$PATCHES" "$ROOT/ci/fast" "$UPSTREAM_FILE" -newer "$1" -type f -not -name '*.pyc' -not -name '*.md')" ]
-}
-
-# fast_wheel PYTHON: sets WHEEL to the wheel for this Python, built if it is missing or old.
+# fast_wheel PYTHON: sets WHEEL to the wheel for this Python, built if it is missing or outdated.
 fast_wheel() {
-  local python=$1 version
-  version=$(wheel_version).fast
+  local python=$1 wheel
   mkdir -p "$DIST"
-  WHEEL=$(newest_wheel "$version" "$python")
-  if [ -n "$WHEEL" ] && ! is_old "$WHEEL"; then return; fi
-  say "building the fast wheel (a minute at most, after the download of Taichi's release)"
-  "$python" "$ROOT/ci/fast/build.py" --python "$python" --out "$DIST" ||
+  find_fast_wheel build_fast_wheel ||
     die "the fast wheel was not built, the message above tells why. If pip found no package index: set PIP_INDEX_URL" \
       "or the proxy (https_proxy). Then again: make demo"
-  WHEEL=$(newest_wheel "$version" "$python")
+  WHEEL=$wheel
+}
+
+build_fast_wheel() {
+  say "building the fast wheel (a minute at most, after the download of Taichi's release)"
+  "$python" "$ROOT/ci/fast/build.py" --python "$python" --out "$DIST"
 }
 
 # install PYTHON ARGUMENTS...: pip install, with the next step if it fails.

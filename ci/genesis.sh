@@ -120,23 +120,18 @@ install_genesis() {
 
 # choose_wheel: sets WHEEL.
 choose_wheel() {
-  local version
+  local wheel
   if [ -n "${WHEEL:-}" ]; then
     [ -f "$WHEEL" ] || die "WHEEL=$WHEEL is not there; build one with: make wheel-fast, or: make wheel"
     return
   fi
-  version=$(wheel_version)
   if [ "$wants_source" = 1 ]; then
-    WHEEL=$(newest_wheel "$version" "$python")
-    [ -n "$WHEEL" ] || die "dist/ has no taichi-$version wheel for $("$python" -V); build it with: make wheel"
-    return
+    find_source_wheel
+  else
+    find_fast_wheel env VENV= PYTHON="$python" "$ROOT/build.sh" wheel-fast ||
+      die "the fast wheel was not built; then again: make genesis"
   fi
-  WHEEL=$(newest_wheel "$version.fast" "$python")
-  if [ -z "$WHEEL" ] || [ -n "$(find "$PATCHES" "$ROOT/ci/fast" "$UPSTREAM_FILE" -newer "$WHEEL" -type f \
-    ! -name '*.pyc' ! -name '*.md' -print -quit)" ]; then
-    VENV='' PYTHON=$python "$ROOT/build.sh" wheel-fast || die "the fast wheel was not built; then again: make genesis"
-    WHEEL=$(newest_wheel "$version.fast" "$python")
-  fi
+  WHEEL=$wheel
 }
 
 # has_wheel: whether exactly this file is what was installed last, completely.

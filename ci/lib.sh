@@ -177,6 +177,41 @@ newest_wheel() {
   find "$DIST" -maxdepth 1 -name "taichi-$1-$tag-*.whl" -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d ' ' -f 2-
 }
 
+# find_source_wheel: sets `wheel` to the newest source wheel for `python`.
+find_source_wheel() {
+  wheel=$(newest_wheel "$(wheel_version)" "$python")
+  [ -n "$wheel" ] || die "dist/ has no taichi-$(wheel_version) wheel for $("$python" -V); build it with: make wheel"
+}
+
+# pick_wheel: sets `wheel` to that of WHEEL, else to the newest source wheel.
+pick_wheel() {
+  wheel=${WHEEL:-}
+  [ -n "$wheel" ] || find_source_wheel
+  [ -f "$wheel" ] || die "WHEEL=$wheel: no such file; build one with: make wheel"
+}
+
+# is_outdated WHEEL: has something that it is made from changed since? ci/fast is in the fast wheel only.
+is_outdated() {
+  local made_from=("$PATCHES" "$UPSTREAM_FILE")
+  [[ ${1##*/} != *.fast-* ]] || made_from+=("$ROOT/ci/fast")
+  [ -n "$(find "${made_from[@]}" -type f ! -name '*.pyc' ! -name '*.md' -newer "$1" -print -quit)" ]
+}
+
+# warn_if_outdated WHEEL VERB
+warn_if_outdated() {
+  ! is_outdated "$1" || warn "patches/ is younger than $1; build it again with: make $2"
+}
+
+# find_fast_wheel COMMAND: sets `wheel` to the fast wheel for `python`. COMMAND builds it where there is none, or an
+# outdated one.
+find_fast_wheel() {
+  local version
+  version=$(wheel_version).fast
+  wheel=$(newest_wheel "$version" "$python")
+  [ -z "$wheel" ] || is_outdated "$wheel" || return 0
+  "$@" && wheel=$(newest_wheel "$version" "$python") && [ -n "$wheel" ]
+}
+
 # clang_format BIN FILES: are they as upstream's style wants them? BIN has the tools of requirements/lint.txt.
 clang_format() {
   local bin=$1 status=0 file

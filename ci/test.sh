@@ -8,29 +8,19 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 kind=${1:-}
 case $kind in
-  fast) verb=test version=$(wheel_version).fast ;;
-  cpu) verb=test-cpu version=$(wheel_version) ;;
+  fast) verb="test" ;;
+  cpu) verb="test-cpu" ;;
   *) die "usage: ci/test.sh fast|cpu [pytest arguments]" ;;
 esac
 shift
 
-# stale_wheel FILE: is a source of the wheel younger than the wheel?
-stale_wheel() {
-  [ -n "$(find "$PATCHES" "$ROOT/ci/fast" "$UPSTREAM_FILE" -type f ! -name '*.pyc' ! -name '*.md' -newer "$1" -print -quit)" ]
-}
-
 find_wheel() {
-  wheel=$(newest_wheel "$version" "$python")
   if [ "$kind" = fast ]; then
-    if [ -z "$wheel" ] || stale_wheel "$wheel"; then
-      "$ROOT/build.sh" wheel-fast
-      wheel=$(newest_wheel "$version" "$python")
-    fi
-    [ -n "$wheel" ] || die "make wheel-fast left no taichi-$version wheel in dist/"
-    return
+    find_fast_wheel "$ROOT/build.sh" wheel-fast || die "the fast wheel was not built; then again: make test"
+  else
+    find_source_wheel
+    warn_if_outdated "$wheel" wheel
   fi
-  [ -n "$wheel" ] || die "dist/ has no taichi-$version wheel for $("$python" -V); build it with: make wheel"
-  ! stale_wheel "$wheel" || warn "patches/ is younger than $wheel; build it again with: make wheel"
 }
 
 statuses=()

@@ -26,17 +26,6 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-# The wheel to test, and the environment whose packages are its peers.
-choose_wheel() {
-  if [ -n "${WHEEL:-}" ]; then
-    wheel=$WHEEL
-    [ -f "$wheel" ] || die "WHEEL=$wheel: no such file; build one with: make wheel"
-  else
-    wheel=$(newest_wheel "$(wheel_version)" "$python")
-    [ -n "$wheel" ] || die "dist/ has no taichi-$(wheel_version) wheel for $("$python" -V); build it with: make wheel"
-  fi
-}
-
 prepare_environment() {
   if [ -z "${WHEEL:-}" ]; then
     make_venv --on-top "$BUILD/venv-peers" "$python" "$ROOT/requirements/test.txt"
@@ -49,7 +38,7 @@ prepare_environment() {
 
 python=$(pick_python)
 [ ${#rehearse[@]} -gt 0 ] || "$python" "$ROOT/ci/has_gpu.py" || exit 1
-choose_wheel
+pick_wheel
 prepare_environment
 if [ ${#upstream[@]} -gt 0 ]; then
   need_source
