@@ -19,8 +19,8 @@ Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
   genesis      Genesis with a Taichi that shares its memory: make genesis [VENV=path] [SOURCE=1]
   genesis-undo   the released Taichi and Genesis' own files again
   test-genesis   real Genesis against the released one, bit for bit (FULL=1: all scenes, 100 steps)
-  bench-genesis  what Genesis gains: make bench-genesis ENVS="1 64"; all of it: head ci/bench_genesis.sh
-  genesis-check, genesis-export   the patches for Genesis, as check and export
+  bench-genesis  what Genesis gains: make bench-genesis ENVS="1 64"
+  genesis-tree, genesis-export, genesis-check   the patches for Genesis, as apply, export and check
 
   apply        the patched tree in build/taichi
   export       the commits of build/taichi into patches/
@@ -36,12 +36,18 @@ Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
   sanitize     the capsule code under AddressSanitizer and UndefinedBehaviorSanitizer
   valgrind     orders of events in the life of shared memory, under valgrind: make valgrind ORDERS=N
   soak         exports, imports and ndarrays in a loop, memory flat: make soak CYCLES=N
-  bench        what an exchange costs, against other libraries: make bench QUICK=1; all of it: head ci/bench.sh
+  bench        what an exchange costs, against other libraries: make bench QUICK=1
   bench-cuda   the same on a GPU, with no network: make bench-cuda WHEEL=path REPORT=folder
   clean        remove build/ and dist/
 
-PYTHON=path takes another Python; VENV=path an environment that already has torch.
+./build.sh VERB --help tells all that a verb takes. PYTHON=path takes another Python; VENV=path an environment that
+already has torch.
 TEXT
+}
+
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
 }
 
 # clean: everything that the verbs made. Refuses to lose commits or changes.
@@ -49,6 +55,37 @@ clean() {
   ci/series.sh release
   rm -rf build dist
   printf 'removed build/ and dist/; next: make wheel-fast\n'
+}
+
+# find_script VERB: sets `script` to the command that serves it, and `takes_words` to 1 if that takes options or
+# arguments of pytest beside NAME=value.
+find_script() {
+  takes_words=0
+  case $1 in
+    bench | bench-cuda | bisect | check-master | demo | fuzz | test | test-* | wheel | wheel-fast) takes_words=1 ;;
+  esac
+  case $1 in
+    clean) script=(clean) ;; # the function above
+    apply | export | check | bump) script=(ci/series.sh "$1") ;;
+    test) script=(ci/test.sh fast) ;;
+    test-cpu) script=(ci/test.sh cpu) ;;
+    genesis) script=(ci/genesis.sh install) ;;
+    genesis-undo | genesis-tree | genesis-check | genesis-export) script=(ci/genesis.sh "${1#genesis-}") ;;
+    bench | bench-cuda | bench-genesis | bisect | check-master | check-variants | compare-upstream | demo | fuzz | lint | \
+      pr | sanitize | soak | test-cpp | test-cuda | test-cuda-sim | test-genesis | valgrind | wheel | wheel-fast)
+      script=("ci/${1//-/_}.sh")
+      ;;
+    *) die "no verb '$1'; ./build.sh help lists them" ;;
+  esac
+}
+
+# help_of SCRIPT: the comment at its head. Some have a longer help of their own.
+help_of() {
+  case $1 in
+    clean) usage ;;
+    ci/wheel.sh | ci/wheel_fast.sh | ci/demo.sh) exec bash "$1" --help ;;
+    *) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$1" ;;
+  esac
 }
 
 verb=${1:-help}
@@ -64,32 +101,23 @@ done
 set -- "${options[@]+"${options[@]}"}"
 
 case $verb in
-  help | -h | --help) usage ;;
-  apply | export | check | bump) exec ci/series.sh "$verb" "$@" ;;
-  wheel) exec ci/wheel.sh "$@" ;;
-  bisect) exec ci/bisect.sh "$@" ;;
-  check-master) exec ci/check_master.sh "$@" ;;
-  check-variants) exec ci/check_variants.sh "$@" ;;
-  pr) exec ci/pr.sh "$@" ;;
-  compare-upstream) exec ci/compare_upstream.sh "$@" ;;
-  wheel-fast) exec ci/wheel_fast.sh "$@" ;;
-  test) exec ci/test.sh fast "$@" ;;
-  test-cpu) exec ci/test.sh cpu "$@" ;;
-  test-cpp) exec ci/test_cpp.sh "$@" ;;
-  test-cuda-sim) exec ci/test_cuda_sim.sh "$@" ;;
-  test-cuda) exec bash ci/test_cuda.sh "$@" ;; # also where a copy lost the mode bits
-  genesis) exec ci/genesis.sh install "$@" ;;
-  genesis-undo | genesis-check | genesis-export) exec ci/genesis.sh "${verb#genesis-}" "$@" ;;
-  test-genesis) exec ci/test_genesis.sh "$@" ;;
-  demo) exec ci/demo.sh "$@" ;;
-  bench) exec ci/bench.sh "$@" ;;
-  bench-genesis) exec ci/bench_genesis.sh "$@" ;;
-  bench-cuda) exec bash ci/bench_cuda.sh "$@" ;;
-  lint) exec ci/lint.sh "$@" ;;
-  fuzz | sanitize | soak | valgrind) exec "ci/$verb.sh" "$@" ;;
-  clean) clean ;;
-  *)
-    printf "error: no verb '%s'; ./build.sh help lists them\n" "$verb" >&2
-    exit 1
+  help | -h | --help)
+    usage
+    exit
     ;;
 esac
+find_script "$verb"
+case " ${options[*]-} " in
+  *' --help '* | *' -h '*)
+    help_of "${script[0]}"
+    exit
+    ;;
+esac
+[ $# -eq 0 ] || [ "$takes_words" = 1 ] ||
+  die "make $verb takes no '$1'; its settings are NAME=value: ./build.sh $verb --help tells which"
+if [ "$verb" = clean ]; then
+  clean
+  exit
+fi
+# By bash, also where a copy lost the mode bits.
+exec bash "${script[@]}" "$@"

@@ -151,7 +151,7 @@ def prepare(cases, arch):
         for measure in COPIES:
             cases.add(measure.name, size, lambda name=measure.name, arrays=arrays: copy_cases(name, arrays))
     small = Arrays(KB, device).fill()
-    for label, make in latency.OURS.items():
+    for label, make in latency.EXCHANGES.items():
         cases.add(LATENCY, KB, lambda label=label, make=make: {label: make(small)}, label)
     for count in cases.plan.environments:
         cases.add(RL, count, lambda count=count: rl.cases(count, device, clock_of(device)))

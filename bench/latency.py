@@ -39,7 +39,7 @@ def _ours_from(source):
 
 
 # From the label in the plot to what makes the case of an Arrays.
-OURS = {
+EXCHANGES = {
     "ndarray to torch": lambda arrays: _torch_from(arrays.nd),
     "ndarray to NumPy": lambda arrays: Case("from_dlpack(nd)", from_dlpack=np.from_dlpack, nd=arrays.nd),
     "ndarray to JAX": lambda arrays: _jax_from(arrays.nd),

@@ -4,7 +4,7 @@ import os
 import platform
 
 # Of what pyperf collects. Its other keys name the host, paths and users, or say the same again.
-KEPT = ("cpu_model_name", "cpu_count", "cpu_config", "platform", "aslr", "runnable_threads")
+KEPT = ("cpu_model_name", "cpu_count", "cpu_config", "aslr", "runnable_threads")
 
 
 def describe(core):
@@ -14,7 +14,7 @@ def describe(core):
         core: The processor that the workers run on, or None.
     """
     facts = {
-        "platform": platform.platform(),
+        "platform": system(),
         "python": platform.python_version(),
         "cpu_count": os.cpu_count(),
         "pinned_core": core,
@@ -22,6 +22,12 @@ def describe(core):
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
     }
     return {**facts, **pyperf_facts()}
+
+
+def system():
+    """As "Linux 6.1 x86_64, glibc 2.36". The rest of a kernel's name may tell whose machine it is."""
+    release = ".".join(platform.release().split(".")[:2])
+    return f"{platform.system()} {release} {platform.machine()}, {' '.join(platform.libc_ver())}"
 
 
 def pyperf_facts():

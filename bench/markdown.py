@@ -1,11 +1,11 @@
-"""The tables of docs/benchmarks.md, from a run's results."""
+"""The tables of docs/benchmarks.md, from a run's results, and the place of tables in a page."""
 
 from bench import verdicts
 from bench.measures import CLONE, COPIES, EXCHANGE, IN_PLACE, KB, LATENCY, OURS, SHARING, WHEELS, size_name
 from bench.measures import LATENCY_FLOOR as FLOOR
 from bench.measures import RL, RL_ANEW, RL_COPYING, RL_SHARING
 
-BEGIN = "<!-- tables: written by `make bench` -->"
+BEGIN = "<!-- tables: written by a benchmark -->"
 END = "<!-- end of tables -->"
 
 

@@ -18,7 +18,6 @@ ITEM_SIZE = 4  # all arrays have elements of type f32
 
 # The wheels, in the order of the tables. Every other environment is a peer.
 WHEELS = ("source", "fast")
-PEERS = ("quadrants", "gstaichi")
 
 
 @dataclass(frozen=True)

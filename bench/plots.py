@@ -70,9 +70,7 @@ def draw_measure(axes, results, measure):
     entries = [results.find(wheels[0], measure.name, size, REFERENCE) for size in sizes]
     curve(axes, entries, color=COLOURS["reference"], linestyle="--", label="reference")
     label_axes(axes, sizes, size_name)
-    axes.set_title(measure.ours.replace("\\", ""))
     axes.text(0, 1.015, f"reference: {measure.reference}", transform=axes.transAxes, fontsize=8, color="#666666")
-    axes.title.set_position((0, 1))
     axes.set_title(measure.ours.replace("\\", ""), pad=18)
 
 

@@ -35,7 +35,7 @@ check_arguments() {
   [ "$first" -le "$last" ] || die "FROM=$first is behind TO=$last; swap them"
 }
 
-# The files of the present patch, or with a third argument of all patches so far, that match the patterns.
+# The files of the present patch, and of all patches so far, that match the patterns.
 changed_by_patch() { git -C "$TREE" diff --name-only --diff-filter=d "$commit^" "$commit" -- "$@"; }
 changed_so_far() { git -C "$TREE" diff --name-only --diff-filter=d "$(upstream commit)" "$commit" -- "$@"; }
 

@@ -13,12 +13,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 OUT=$BUILD/compare
 
-find_wheel() {
-  wheel=${WHEEL:-$(newest_wheel "$(wheel_version)" "$python")}
-  [ -n "$wheel" ] || die "dist/ has no taichi-$(wheel_version) wheel for $("$python" -V); build it with: make wheel"
-  [ -f "$wheel" ] || die "WHEEL=$wheel: no such file"
-}
-
 # Both environments see the same peers and the same test tools.
 make_environments() {
   make_venv --on-top "$BUILD/venv-peers" "$python" "$ROOT/requirements/test.txt"
@@ -90,7 +84,7 @@ workers=${WORKERS:-$(nproc)} timeout=${TIMEOUT:-600}
 [[ $workers =~ ^[1-9][0-9]*$ ]] || die "WORKERS is '$workers', wanted a number above 0, as in: make compare-upstream WORKERS=2"
 [[ $timeout =~ ^[1-9][0-9]*$ ]] || die "TIMEOUT is '$timeout', wanted seconds, as in: make compare-upstream TIMEOUT=600"
 release=$(upstream tag | sed s/^v//)
-find_wheel
+pick_wheel
 fetch_source
 make_environments
 make_tests

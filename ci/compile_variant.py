@@ -82,7 +82,7 @@ def compile_file(entry, options, lines):
     return not found
 
 
-def parse(arguments):
+def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tree")
     parser.add_argument("database", type=Path)
@@ -90,11 +90,11 @@ def parse(arguments):
     parser.add_argument("--name", required=True, help="what to call the variant")
     parser.add_argument("--python-include", help="the folder with Python.h to take in place of the build's")
     parser.add_argument("--warnings-of-the-series", action="store_true", help="warnings in its lines are errors")
-    return parser.parse_args(arguments)
+    return parser.parse_args()
 
 
-def main(arguments=None):
-    options = parse(arguments)
+def main():
+    options = parse()
     lines = changed_lines(options.tree, options.base)
     commands = commands_of(options.database, options.tree, [path for path in lines if path.endswith(".cpp")])
     with ThreadPoolExecutor(os.cpu_count()) as pool:

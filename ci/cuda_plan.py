@@ -98,7 +98,9 @@ def whole(root, has_hypothesis=True):
     jobs = _alone() + _cuda_jobs(root) + _interop_jobs(root, has_hypothesis)
     late = {"later": 1, "silence": LONG_SILENCE_SECONDS, "if_time": True}
     jobs += [_side_by_side(name, [f"tests/{name}"], **late) for name in folders]
-    left_out = ["tests/fuzz, tests/cuda_sim, tests/harness: they need no GPU; make test runs them"]
+    left_out = [
+        "tests/fuzz, tests/cuda_sim, tests/genesis, tests/harness: they need no GPU; make test, make test-cuda-sim and make test-genesis run them"
+    ]
     if not has_hypothesis:
         left_out.append(f"{INTEROP}/{SEARCHED}: hypothesis is not installed")
     return jobs, left_out

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # make genesis: Genesis with a Taichi that shares its memory, in an environment of its own or in yours.
 # make genesis-undo: the released Taichi and Genesis' own files again.
-# make genesis-export: the changes in build/genesis become the patch; it is made by ci/genesis.sh tree.
+# make genesis-tree: Genesis' files in build/genesis, with each patch as a commit.
+# make genesis-export: the commits of build/genesis become the patches.
+# make genesis-check: are the patches whole? Exports again, and compares byte for byte.
 #
 #   ci/genesis.sh install|undo|stock|tree|export|check
 #
@@ -24,8 +26,6 @@ RELEASE=$(upstream tag | sed s/^v//)
 
 # wanted KEY: the value of KEY in integrations/genesis/UPSTREAM.
 wanted() { sed -n "s/^$1=//p" "$FOLDER/UPSTREAM"; }
-
-usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
 
 no_index() {
   die "pip failed, its message is above; run the same command again to go on from here. Without a package index: set" \
@@ -276,7 +276,7 @@ tree() {
 }
 
 export_patches() {
-  [ -d "$WORK/.git" ] || die "there is no build/genesis; make it with: ci/genesis.sh tree"
+  [ -d "$WORK/.git" ] || die "there is no build/genesis; make it with: make genesis-tree"
   [ -z "$(plain_git -C "$WORK" status --porcelain --untracked-files=no)" ] ||
     die "build/genesis has changes that are not committed; commit them there first"
   find "$FOLDER" -maxdepth 1 -name '[0-9]*.patch' -delete
@@ -293,7 +293,7 @@ check() {
   "$python" "$ROOT/ci/check_patches.py" "$FOLDER"
   format "$scratch/tree" "$scratch/again"
   diff -r -x README.md -x UPSTREAM "$FOLDER" "$scratch/again" ||
-    die "a new export differs as shown above; write it with: ci/genesis.sh tree; make genesis-export"
+    die "a new export differs as shown above; write it with: make genesis-tree; make genesis-export"
   say "the patches of Genesis are whole, byte for byte; next: make genesis"
 }
 
@@ -301,6 +301,5 @@ verb=${1:-}
 case $verb in
   install | undo | stock | tree | check) "$verb" ;;
   export) export_patches ;;
-  -h | --help) usage ;;
   *) die "usage: ci/genesis.sh install|undo|stock|tree|export|check" ;;
 esac

@@ -222,10 +222,10 @@ clang_format() {
   return "$status"
 }
 
-# Upstream's tests of what the series touches: ndarrays, external arrays, the public names.
-# Paths in the patched tree.
+# Upstream's tests of what the series touches: ndarrays, external arrays, the public names; and the files that it
+# adds. Paths in the patched tree.
 upstream_tests() {
   printf 'tests/python/test_%s.py\n' api ndarray ad_ndarray numpy numpy_io torch_io torch_ad \
     get_external_tensor_shape graph callable_template_mapper memory gc copy_from shared_array kernel_arg_errors
-  (cd "$TREE" && find tests/python -name 'test_dlpack*.py' | sort)
+  git -C "$TREE" diff --name-only --diff-filter=A "$(upstream commit)" -- 'tests/python/test_*.py'
 }

@@ -1,6 +1,13 @@
 #!/usr/bin/env bash
-# The patch series: apply, export, check, bump; ready and release serve `wheel`
-# and `clean`.
+# make apply: the patched tree in build/taichi, in which each patch is a commit.
+# make export: the commits of build/taichi into patches/, and the hash that they give into UPSTREAM.
+# make check: are the patches whole? Exports again, and compares byte for byte.
+# make bump TAG=v...: moves the series to another release of Taichi.
+#
+#   ci/series.sh apply|export|check|bump|ready|release
+#
+#   FORCE=1   apply: also over commits and changes in build/taichi that are in no patch
+#   ready     build/taichi is there, for what reads it; release: nothing in it would be lost, for clean
 #
 # The series is replayed in a scratch worktree with a fixed committer, so the
 # same patches always give the same commit, and build/taichi only ever moves

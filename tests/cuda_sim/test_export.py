@@ -28,8 +28,6 @@ from shared_arrays import (
 pytestmark = pytest.mark.usefixtures("cuda")
 
 SEEDS = range(50)
-VECTOR = ti.types.vector(3, ti.f32)
-MATRIX = ti.types.matrix(2, 3, ti.f64)
 
 
 @pytest.fixture

@@ -337,7 +337,7 @@ class TestKnownLayouts:
         strided = Strided(x)
         assert strided.view.strides == (3,) and (strided.read() == numbers((4,), "f32")).all()
 
-    @pytest.mark.skipif(helpers.psutil.virtual_memory().available < 6 * 2**30, reason="needs 6 GiB of free memory")
+    @pytest.mark.skipif(helpers.available_memory() < 6 * 2**30, reason="needs 6 GiB of free memory")
     def test_offset_may_exceed_32_bits(self):
         ti.field(ti.u8, (2**16, 2**16 + 1))
         x = ti.field(ti.f32, 3)

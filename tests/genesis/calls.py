@@ -113,7 +113,7 @@ class Values:
         return self.plain(*((n_envs,) if n_envs else ()), *shape, **more)
 
 
-def setter_calls(values, n_dofs, n_qs, n_links, n_geoms):
+def setter_calls(n_dofs, n_qs, n_links, n_geoms):
     """Maps the name of each setter to its values without environments: (shape, batched, range) each."""
     dofs, links = (n_dofs,), (n_links,)
     control = {f"control_dofs_{kind}": [(dofs, True)] for kind in ("force", "velocity", "position")}

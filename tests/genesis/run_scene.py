@@ -125,7 +125,6 @@ class Run:
         """Calls every setter in every form, and notes what became of the fields."""
         for kind, owner in self.owners.items():
             specs = calls.setter_calls(
-                self.values,
                 owner.n_dofs,
                 owner.n_qs,
                 owner.n_links,
@@ -169,7 +168,6 @@ def main():
     run.look("set")
     run.scene.reset()
     run.look("reset")
-    run.notes["versions"] = None
     out.write_text(json.dumps(run.notes))
 
 

@@ -20,11 +20,6 @@ from taichi.lang import impl
 
 import dl_structs as dl
 
-try:
-    import psutil  # pylint: disable=W0611
-except ImportError:
-    psutil = None  # nothing here needs it
-
 ARCH = os.environ.get("TI_TEST_ARCH", "cpu")
 ON_CUDA = ARCH == "cuda"
 
@@ -358,14 +353,14 @@ def check_released(fake):
 class Wrapped:
     """A producer that gives a ready capsule, for consumers that take no bare one."""
 
-    def __init__(self, capsule, device=None):
-        self.capsule, self.device = capsule, device or own_device()
+    def __init__(self, capsule):
+        self.capsule = capsule
 
     def __dlpack__(self, **_keywords):
         return self.capsule
 
     def __dlpack_device__(self):
-        return self.device
+        return own_device()
 
 
 # --- reading capsules -----------------------------------------------------------------------------
@@ -601,6 +596,12 @@ def collect():
     gc.collect()
     if ON_CUDA and impl.get_runtime().prog is not None:
         ti.sync()
+
+
+def available_memory():
+    """Bytes that programs can still get, as Linux tells it."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
 
 
 def resident():

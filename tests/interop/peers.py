@@ -5,7 +5,7 @@ import importlib.metadata
 
 import numpy as np
 
-from helpers import ON_CUDA, np_type
+from helpers import ON_CUDA
 
 DISTRIBUTIONS = {
     "torch": "torch",
@@ -160,4 +160,4 @@ def load(name):
 
 NAMES = tuple(_CLASSES)
 
-__all__ = ["NAMES", "load", "version_of", "np_type"]
+__all__ = ["DISTRIBUTIONS", "NAMES", "load", "version_of"]

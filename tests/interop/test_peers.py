@@ -26,7 +26,6 @@ from helpers import (
     values_of,
 )
 
-ELEMENTS = [(), (3,), (2, 3)]
 each_peer = pytest.mark.parametrize("who", peers.NAMES)
 each_type = pytest.mark.parametrize("name", DTYPES)
 
