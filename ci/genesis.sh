@@ -17,6 +17,8 @@ set -euo pipefail
 wants_source=${SOURCE:-} # lib.sh has another meaning for the name
 # shellcheck source=ci/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=ci/worktree.sh
+source "$ROOT/ci/worktree.sh"
 
 FOLDER=$ROOT/integrations/genesis
 PATCHER=$ROOT/ci/genesis_patch.py
@@ -154,7 +156,7 @@ install_wheel() {
 patch_genesis() {
   local patches site
   site=$(genesis_site)
-  mapfile -t patches < <(find "$FOLDER" -maxdepth 1 -name '[0-9]*.patch' | LC_ALL=C sort)
+  mapfile -t patches < <(list_patches "$FOLDER")
   "$python" "$PATCHER" patch "$venv" "$site" --version "$(wanted version)" "${patches[@]}"
 }
 
@@ -219,15 +221,6 @@ stock() {
 
 # ---- the patches themselves: a repository of the wheel's files, with fixed names and dates
 
-plain_git() {
-  GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_ATTR_NOSYSTEM=1 \
-    GIT_COMMITTER_NAME="Taichi DLPack series" GIT_COMMITTER_EMAIL=series@example.invalid \
-    git -c core.autocrlf=false -c core.hooksPath=/dev/null -c core.attributesFile=/dev/null -c commit.gpgSign=false \
-    -c am.threeWay=false -c am.keepcr=true -c apply.whitespace=nowarn -c advice.detachedHead=false \
-    -c diff.algorithm=myers -c diff.context=3 -c diff.interHunkContext=0 -c diff.noprefix=false \
-    -c diff.indentHeuristic=true -c i18n.logOutputEncoding=UTF-8 -c format.encodeEmailHeaders=false "$@"
-}
-
 # genesis_wheel: the wheel that UPSTREAM names, from the index, by its hash.
 genesis_wheel() {
   local wheel
@@ -257,16 +250,9 @@ make_tree() {
   GIT_AUTHOR_DATE='2026-01-01T00:00:00Z' GIT_COMMITTER_DATE='2026-01-01T00:00:00Z' plain_git -C "$1" \
     commit --quiet --author "Taichi DLPack series <series@example.invalid>" -m "Genesis $(wanted version)"
   plain_git -C "$1" tag base
-  mapfile -t patches < <(find "$FOLDER" -maxdepth 1 -name '[0-9]*.patch' | LC_ALL=C sort)
+  mapfile -t patches < <(list_patches "$FOLDER")
   [ ${#patches[@]} -eq 0 ] || plain_git -C "$1" am --quiet --keep-non-patch --keep-cr \
     --committer-date-is-author-date "${patches[@]}" || die "the patch named above does not apply; mend it in $FOLDER"
-}
-
-# format TREE DIR: the commits on top of Genesis as patch files.
-format() {
-  plain_git -C "$1" format-patch --quiet --keep-subject --no-stat --no-signature --zero-commit --full-index --no-renames \
-    --no-thread --no-attach --no-color --no-ext-diff --no-textconv --no-notes --no-base --unified=3 \
-    --src-prefix=a/ --dst-prefix=b/ -o "$2" base..HEAD
 }
 
 tree() {
@@ -280,8 +266,8 @@ export_patches() {
   [ -z "$(plain_git -C "$WORK" status --porcelain --untracked-files=no)" ] ||
     die "build/genesis has changes that are not committed; commit them there first"
   find "$FOLDER" -maxdepth 1 -name '[0-9]*.patch' -delete
-  format "$WORK" "$FOLDER"
-  say "integrations/genesis has $(find "$FOLDER" -name '[0-9]*.patch' | wc -l) patches; next: ci/genesis.sh check"
+  format_patches "$WORK" base..HEAD "$FOLDER"
+  say "integrations/genesis has $(list_patches "$FOLDER" | wc -l) patches; next: make genesis-check"
 }
 
 check() {
@@ -291,7 +277,7 @@ check() {
   trap "rm -rf '$scratch'" EXIT
   make_tree "$scratch/tree"
   "$python" "$ROOT/ci/check_patches.py" "$FOLDER"
-  format "$scratch/tree" "$scratch/again"
+  format_patches "$scratch/tree" base..HEAD "$scratch/again"
   diff -r -x README.md -x UPSTREAM "$FOLDER" "$scratch/again" ||
     die "a new export differs as shown above; write it with: make genesis-tree; make genesis-export"
   say "the patches of Genesis are whole, byte for byte; next: make genesis"

@@ -22,14 +22,6 @@ source "$ROOT/ci/worktree.sh"
 BASE_REF=refs/worktree/series/base
 HEAD_REF=refs/worktree/series/head
 BUMP_TREE=$BUILD/bump
-# format BASE HEAD DIR: the commits as patch files.
-format() {
-  mkdir -p "$3"
-  plain_git -C "$SOURCE" format-patch --quiet --keep-subject --no-stat --no-signature --zero-commit \
-    --full-index --no-renames --no-thread --no-attach --no-color --no-ext-diff --no-textconv \
-    --no-notes --no-base --unified=3 --src-prefix=a/ --dst-prefix=b/ -o "$3" "$1..$2" ||
-    die "the commits $1..$2 cannot be exported; git's message is above"
-}
 
 same_patches() {
   diff -q <(cd "$1" && list_patches .) <(cd "$2" && list_patches .) >/dev/null &&
@@ -138,9 +130,9 @@ write_series() {
   local merges
   merges=$(git -C "$SOURCE" rev-list --merges "$1..$2")
   [ -z "$merges" ] || die "the series has a merge, a patch cannot hold it: $merges; remove it with git rebase"
-  format "$1" "$2" "$SCRATCH/first"
+  format_patches "$SOURCE" "$1..$2" "$SCRATCH/first"
   replay "$1" "$SCRATCH/first"
-  format "$1" "$REPLAYED" "$SCRATCH/second"
+  format_patches "$SOURCE" "$1..$REPLAYED" "$SCRATCH/second"
   same_patches "$SCRATCH/first" "$SCRATCH/second" ||
     die "the export does not survive a round trip: compare git show of $2 and of $REPLAYED"
   cp "$UPSTREAM_FILE" "$SCRATCH/UPSTREAM"
@@ -184,7 +176,7 @@ check_headers() {
 check_round_trip() {
   local failed=0
   replay "$(upstream commit)" "$PATCHES"
-  format "$(upstream commit)" "$REPLAYED" "$SCRATCH/again"
+  format_patches "$SOURCE" "$(upstream commit)..$REPLAYED" "$SCRATCH/again"
   if ! same_patches "$PATCHES" "$SCRATCH/again"; then
     diff -ru --exclude='[!0-9]*' "$PATCHES" "$SCRATCH/again" >&2 || true
     warn "a new export differs from patches/ as shown above; write it with: make apply && make export"

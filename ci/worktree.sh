@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034
-# Sourced by the scripts that make commits of the series, after lib.sh: Git without settings, scratch
-# worktrees of taichi/, the patches replayed in one.
+# Sourced by the scripts that make commits of patches, after lib.sh: Git without settings, patches and commits, scratch
+# worktrees of taichi/.
 
 SCRATCH=$BUILD/series.$$
 # Beside build/taichi, and as deep: ccache's keys hold paths relative to the folder of a compilation, so
@@ -53,6 +53,15 @@ start_scratch() {
   done
   git -C "$SOURCE" worktree prune
   mkdir -p "$SCRATCH"
+}
+
+# format_patches REPOSITORY RANGE DIR: the commits as patch files, which hold nothing that another Git would write
+# otherwise.
+format_patches() {
+  mkdir -p "$3"
+  plain_git -C "$1" format-patch --quiet --keep-subject --no-stat --no-signature --zero-commit --full-index --no-renames \
+    --no-thread --no-attach --no-color --no-ext-diff --no-textconv --no-notes --no-base --unified=3 \
+    --src-prefix=a/ --dst-prefix=b/ -o "$3" "$2" || die "the commits $2 cannot be exported; git's message is above"
 }
 
 list_patches() { find "$1" -maxdepth 1 -name '[0-9]*.patch' | LC_ALL=C sort; }
