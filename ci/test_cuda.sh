@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make test-cuda: the tests on a real GPU, in eight minutes at most, with a report.
 #   make test-cuda [WHEEL=path/to/taichi-*.whl [WHEELS=folder]] [REPORT=folder] [PYTHON=path|VENV=path]
-#   ./build.sh test-cuda [--rehearse] [--upstream] [--minutes N] [pytest arguments] [NAME=value ...]
+#   ./build.sh test-cuda [--rehearse] [--upstream] [--minutes N] [--workers N] [pytest arguments] [NAME=value ...]
 # With WHEEL nothing is downloaded: torch, CuPy, JAX, Numba, Warp and tvm-ffi are tested as far as
 # PYTHON's environment has them, and WHEELS names a folder of wheels to install beside it. Without
 # WHEEL: the newest source wheel in dist/, and the packages of requirements/test.txt.
