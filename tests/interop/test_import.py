@@ -486,6 +486,7 @@ class TestDevice:
 
 
 class TestVersion:
+    @helpers.needs_python_3_11
     @pytest.mark.parametrize("version", [(2, 0), (99, 1)])
     def test_major_above_one_calls_the_deleter_and_is_refused(self, version):
         fake = Fake(capsule="versioned", version=version)

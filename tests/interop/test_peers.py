@@ -278,6 +278,8 @@ class TestStrided:
     @pytest.mark.cpu_only("NumPy has host memory only")
     @pytest.mark.parametrize("case", ["transposed", "columns", "every other row", "reversed", "broadcast"])
     def test_numpy_views_are_refused_and_copied(self, case):
+        if case == "broadcast" and not helpers.NUMPY_HAS_VERSIONS:
+            pytest.skip(f"a read-only array: {helpers.NO_NUMPY_VERSIONS}")
         base = numbers((4, 4), "i32")
         theirs = {"reversed": base[:, ::-1], "broadcast": np.broadcast_to(base[0], (3, 4))}.get(case)
         theirs = STRIDED[case](base) if theirs is None else theirs
@@ -343,7 +345,8 @@ class TestBool:
         library = get(peer, who, "u1")
         nd = known(ti.ndarray(ti.u1, (5,)), (5,), "u1")
         theirs = library.take(nd)
-        assert peek(theirs.__dlpack__()).dtype == (dl.BOOL, 8, 1)
+        if who != "numpy" or helpers.NUMPY_HAS_VERSIONS:  # else it is read-only
+            assert peek(theirs.__dlpack__()).dtype == (dl.BOOL, 8, 1)
         back = ti.from_dlpack(library.producer(library.make(numbers((5,), "u1"))))
         assert back.dtype == ti.u1 and peek(back.__dlpack__()).dtype == (dl.BOOL, 8, 1)
         assert [bool(back[i]) for i in range(5)] == numbers((5,), "u1").tolist()

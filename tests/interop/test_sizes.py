@@ -149,7 +149,7 @@ class TestZeroSize:
     @pytest.mark.parametrize("shape", ZERO_SHAPES, ids=str)
     def test_numpy_sees_the_shape(self, shape):
         nd = ti.from_dlpack(np.zeros(shape, np.int16))
-        assert nd.__array_interface__["data"][0] == 0
+        assert nd.__array_interface__["data"][0] % 16 == 0
         for view in (np.asarray(nd), np.from_dlpack(nd)):
             assert view.shape == shape and view.nbytes == 0
 
@@ -291,7 +291,7 @@ class TestBeyond4GiB:
         assert_aliases(array, np.from_dlpack(nd))
 
     @HOST
-    @pytest.mark.parametrize("mode", ["r+", "r"])
+    @pytest.mark.parametrize("mode", ["r+", pytest.param("r", marks=helpers.needs_numpy_2_1)])
     def test_a_sparse_file_is_shared(self, mode):
         with tempfile.NamedTemporaryFile() as file:
             file.truncate(math.prod(WIDE))
