@@ -7,19 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
 
-from suite import (  # noqa: E402, F401  pylint: disable=C0413, W0611
-    arch,
-    fresh_runtime,
-    peer,
-    pytest_configure,
-    pytest_report_header,
-    pytest_runtest_setup,
-    pytest_terminal_summary,
-    pytest_unconfigure,
-    runtime,
-    torch,
-    wheel,
-)
+from suite import *  # noqa: E402, F403  pylint: disable=C0413, W0401, W0614
 
 
 @pytest.fixture

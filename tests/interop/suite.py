@@ -206,3 +206,19 @@ def peer():
 def torch(peer):
     """The torch module, with the device under test."""
     return peer("torch").module
+
+
+# What a folder takes over as a whole; cuda and lifetime take a part.
+__all__ = [
+    "arch",
+    "fresh_runtime",
+    "peer",
+    "pytest_configure",
+    "pytest_report_header",
+    "pytest_runtest_setup",
+    "pytest_terminal_summary",
+    "pytest_unconfigure",
+    "runtime",
+    "torch",
+    "wheel",
+]
