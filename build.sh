@@ -27,7 +27,7 @@ Zero-copy DLPack for Taichi. Usage: make VERB, or ./build.sh VERB [options]
   check        is the series whole: export again, compare byte for byte
   bump         move the series to another release: make bump TAG=v...
   check-master   does the series still apply to upstream's newest master: make check-master [BUILD=1]
-  check-variants   without CUDA, without LLVM, by GCC, for other Pythons: does it compile: make check-variants [ONLY=name]
+  check-variants   without CUDA, without LLVM, by GCC, for other Pythons: does it compile: make check-variants [BUILD=1]
   bisect       each patch by itself, on those before it: formatting, build, tests: make bisect [FROM=n]
   compare-upstream   Taichi's own tests, all of them: does the patched wheel lose any: [ONLY=pattern]
   pr           a branch and a text for a pull request; pushes nothing: make pr [FROM=master]
@@ -68,7 +68,7 @@ find_script() {
     clean) script=(clean) ;; # the function above
     apply | export | check | bump) script=(ci/series.sh "$1") ;;
     test) script=(ci/test.sh fast) ;;
-    test-cpu) script=(ci/test.sh cpu) ;;
+    test-cpu) script=(ci/test.sh source) ;;
     genesis) script=(ci/genesis.sh install) ;;
     genesis-undo | genesis-tree | genesis-check | genesis-export) script=(ci/genesis.sh "${1#genesis-}") ;;
     bench | bench-cuda | bench-genesis | bisect | check-master | check-variants | compare-upstream | demo | fuzz | lint | \

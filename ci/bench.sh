@@ -15,15 +15,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 # The results, also those of a run that is not for docs/.
 OUT=$BUILD/bench
 
-# flag NAME: whether the variable is 1. Anything but 0, 1 and nothing is an error.
-flag() {
-  case ${!1:-0} in
-    1) return 0 ;;
-    0) return 1 ;;
-    *) die "$1 is '${!1}', wanted 0 or 1, as in: make bench $1=1" ;;
-  esac
-}
-
 leave_out() {
   say "left out: $1: $2"
   left_out+=(--left-out "$1=$2")
@@ -134,12 +125,13 @@ measure_builds() {
 python=$(pick_python)
 export PYTHONDONTWRITEBYTECODE=1
 unset VENV PYTHON
-# A wrong value is told before any work.
-for name in QUICK GUARD DOCS BUILDS COLD; do flag "$name" || true; done
+check_flags QUICK GUARD DOCS BUILDS COLD
 workers=() left_out=() peers=
 if flag BUILDS; then
   measure_builds "$@"
 else
+  [ $# -eq 0 ] ||
+    die "got '$1', wanted settings, as in: make bench QUICK=1; options are those of make wheel, for make bench BUILDS=1"
   prepare_environments
   measure_and_report
 fi

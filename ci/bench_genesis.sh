@@ -18,9 +18,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 # check_counts: a wrong number is told before any work.
 check_counts() {
   local count
-  for count in ${ENVS:-}; do
-    [[ $count =~ ^[1-9][0-9]*$ ]] || die "ENVS has '$count', wanted positive numbers, as in: make bench-genesis ENVS=\"1 64\""
-  done
+  for count in ${ENVS:-}; do check_count ENVS "$count" '"1 64"'; done
 }
 
 # prepare_cpu: the environments of make genesis and make test-genesis, and one for the report.
@@ -48,12 +46,7 @@ case ${ARCH:=cpu} in
   cpu | cuda) ;;
   *) die "ARCH is '$ARCH', wanted cpu or cuda" ;;
 esac
-for name in DOCS KEEP; do
-  case ${!name:-0} in
-    0 | 1) ;;
-    *) die "$name is '${!name}', wanted 0 or 1" ;;
-  esac
-done
+check_flags DOCS KEEP
 check_counts
 patched=${VENV:-$BUILD/venv-genesis}/bin/python
 "prepare_$ARCH"
@@ -64,8 +57,8 @@ export TI_OFFLINE_CACHE_FILE_PATH=$out/kernels PYTHONDONTWRITEBYTECODE=1
 command="make bench-genesis${ENVS:+ ENVS=\"$ENVS\"}"
 [ "$ARCH" = cpu ] || command+=" ARCH=$ARCH"
 documents=() keep=()
-[ "${DOCS:-0}" = 0 ] || documents=(--docs)
-if [ "${KEEP:-0}" = 1 ]; then
+! flag DOCS || documents=(--docs)
+if flag KEEP; then
   keep=(--keep)
   command+=" KEEP=1"
 fi

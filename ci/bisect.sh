@@ -28,8 +28,7 @@ check_number() {
 
 check_arguments() {
   case $suite in quick | full | none) ;; *) die "SUITE is '$suite', wanted quick, full or none" ;; esac
-  case $build in 0 | 1) ;; *) die "BUILD is '$build', wanted 0 or 1" ;; esac
-  [ "$build" = 1 ] || suite=none
+  flag BUILD "$build" || suite=none
   check_number FROM "$first"
   check_number TO "$last"
   [ "$first" -le "$last" ] || die "FROM=$first is behind TO=$last; swap them"

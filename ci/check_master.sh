@@ -59,7 +59,7 @@ tell_conflicts() {
     "resolve them at upstream's next release, with: make bump TAG=v..."
 }
 
-case $build in 0 | 1) ;; *) die "BUILD is '$build', wanted 0 or 1" ;; esac
+flag BUILD "$build" || true # a wrong value is told before any work
 fetch_source
 master=$(fetch_master)
 say "upstream's master: $(describe "$master")"
@@ -69,7 +69,7 @@ conflicts=() stopped=
 rebase_all "$master"
 [ ${#conflicts[@]} -eq 0 ] || tell_conflicts
 say "the series applies to it: $(list_patches "$PATCHES" | wc -l) patches, no conflict"
-if [ "$build" = 1 ]; then
+if flag BUILD "$build"; then
   put_worktree "$MASTER_TREE" "$(git -C "$SCRATCH/tree" rev-parse HEAD)"
   "$ROOT/ci/wheel.sh" --tree "$MASTER_TREE" "$@"
   say "and it builds"

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # make check-variants: does the series compile with other options, compilers and Pythons than those of make wheel?
-#   make check-variants [ONLY=name] [PYTHONS="python3.9 /path/to/python3.13"]
+#   make check-variants [ONLY=name] [BUILD=1] [PYTHONS="python3.9 /path/to/python3.13"]
 #   no-cuda, no-llvm   without the CUDA backend; without any LLVM backend
 #   gcc                GCC, where upstream's CMake files do not make warnings errors: no warning in a line of the series
 #   python3.N          with the headers of that CPython, for each one in PYTHONS (default: those on PATH, 3.9 to 3.13)
 # Compiles each file that the series touches, without code generation: minutes, where a build of each would take hours.
+#   BUILD=1            also builds no-cuda and no-llvm whole, links them, and runs what such a Taichi can: Python tests
+#                      of what the series touches; an import
 # Starts from the settings of the build that `make wheel` left; build/taichi stays as it is.
 set -euo pipefail
+build=${BUILD:-0} # lib.sh has another meaning for the name
 # shellcheck source=ci/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -25,8 +28,8 @@ configure() {
   done
   rm -rf "${OUT:?}/$name"
   mkdir -p "$OUT/$name"
-  cmake -G Ninja -S "$TREE" -B "$OUT/$name" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DTI_WITH_C_API=OFF \
-    -DTI_BUILD_EXAMPLES=OFF -DTI_BUILD_TESTS=OFF "${options[@]}" "$@" >"$log" 2>&1 ||
+  cmake -G Ninja -S "$TREE" -B "$OUT/$name" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
+    -DCMAKE_INSTALL_PREFIX="$OUT/$name/install" -DTI_WITH_C_API=OFF -DTI_BUILD_EXAMPLES=OFF -DTI_BUILD_TESTS=OFF "${options[@]}" "$@" >"$log" 2>&1 ||
     die "CMake cannot configure $name: $(grep -m 1 -A 4 'CMake Error' "$log"); all of it: $log"
 }
 
@@ -40,9 +43,38 @@ check() {
 
 wanted() { [ -z "${ONLY:-}" ] || [ "$ONLY" = "$1" ]; }
 
+# build_whole NAME: what CMake configured, in place of the core of a source wheel, in an environment of its own.
+build_whole() {
+  local log=$OUT/$1/build.log site
+  say "$1: building; the log is $log"
+  CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1 cmake --build "$OUT/$1" --target install >"$log" 2>&1 ||
+    { tail -n 25 "$log" && return 1; }
+  rm -rf "$venv" && make_wheel_venv "$venv" "$wheel" &&
+    site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') &&
+    rm -rf "$site/taichi/_lib/core/"taichi_python*.so "$site/taichi/_lib/runtime" &&
+    cp -R "$OUT/$1/install/python/taichi/_lib" "$site/taichi/"
+}
+
+try_no_cuda() {
+  local files here='import pathlib, taichi; here = pathlib.Path(taichi.__file__).parent'
+  mapfile -t files < <(upstream_tests)
+  "$venv/bin/python" -c "$here; assert not list(here.glob('_lib/runtime/*cuda*'))" &&
+    cd "$TREE" && "$venv/bin/python" -m pytest -p no:cacheprovider -q -ra "${files[@]}"
+}
+
+# Without any backend there is no memory to share, but the modules load.
+try_no_llvm() { "$venv/bin/python" -c 'import taichi as ti; assert ti.Ndarray.__dlpack__ and ti.from_dlpack'; }
+
+# built NAME
+built() {
+  local venv=$BUILD/venv-$1
+  flag BUILD "$build" || return 0
+  { build_whole "$1" && ("try_${1//-/_}"); } || failed+=("$1, built")
+}
+
 check_options() {
-  ! wanted no-cuda || { configure no-cuda -DTI_WITH_CUDA=OFF && check no-cuda "$OUT/no-cuda"; }
-  ! wanted no-llvm || { configure no-llvm -DTI_WITH_CUDA=OFF -DTI_WITH_LLVM=OFF && check no-llvm "$OUT/no-llvm"; }
+  ! wanted no-cuda || { configure no-cuda -DTI_WITH_CUDA=OFF && check no-cuda "$OUT/no-cuda" && built no-cuda; }
+  ! wanted no-llvm || { configure no-llvm -DTI_WITH_CUDA=OFF -DTI_WITH_LLVM=OFF && check no-llvm "$OUT/no-llvm" && built no-llvm; }
 }
 
 check_gcc() {
@@ -78,6 +110,9 @@ folder=$(find "$TREE"/_skbuild/*/cmake-build -maxdepth 1 -name CMakeCache.txt -p
   die "$TREE is not built; build it with: make wheel"
 export PATH="$BUILD/venv-build/bin:$PATH"
 python=$(pick_python)
+! flag BUILD "$build" || pick_wheel
+export PYTHONDONTWRITEBYTECODE=1 TI_OFFLINE_CACHE=0 TI_TEST_ARCH=cpu TI_WANTED_ARCHS=cpu
+unset VENV PYTHON
 failed=() checked=0
 check_options
 check_gcc

@@ -5,13 +5,15 @@
 #   ONLY=pattern   only these files, as in ONLY=test_ndarray or ONLY='test_ad_*'
 #   TIMEOUT=600    for one test; what hangs or crashes fails, and the others go on
 #   WHEEL=path     the patched wheel (default: the newest source wheel in dist/)
-# Each wheel runs the tests of its own source, one file at a time; what ran is kept in build/compare, and is not run
+# Each wheel runs the tests of its own source, some files at a time; what ran is kept in build/compare, and is not run
 # again until the wheel or the tests change. Fails if a test that passes on the release does not on the patched wheel.
 set -euo pipefail
 # shellcheck source=ci/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 OUT=$BUILD/compare
+# So many files in one run of pytest: each run starts its workers anew, and what is cut short is done again.
+AT_ONCE=10
 
 # Both environments see the same peers and the same test tools.
 make_environments() {
@@ -52,37 +54,55 @@ test_files() {
   find "$OUT"/*/source/tests/python -maxdepth 1 -name 'test_*.py' -name "${only%.py}.py" -printf '%f\n' | sort -u
 }
 
-# run_file KIND FILE: one file on one wheel. The result gets its name when it is whole.
-run_file() {
-  local results=$OUT/$1/results name=${2%.py} python=$BUILD/venv-compare-$1/bin/python
-  if [ -f "$results/$name.xml" ] || [ ! -f "$OUT/$1/source/tests/python/$2" ]; then return; fi
+# without_result KIND FILES: those that this wheel has and did not run.
+without_result() {
+  local kind=$1 file
+  shift
+  for file in "$@"; do
+    [ -f "$OUT/$kind/results/${file%.py}.xml" ] || [ ! -f "$OUT/$kind/source/tests/python/$file" ] ||
+      printf 'tests/python/%s\n' "$file"
+  done
+}
+
+# run_files KIND FILES: on one wheel. They get their results together, once the run is whole.
+run_files() {
+  local kind=$1 results=$OUT/$1/results python=$BUILD/venv-compare-$1/bin/python paths=() path
+  shift
+  mapfile -t paths < <(without_result "$kind" "$@")
+  [ ${#paths[@]} -gt 0 ] || return 0
   (
-    cd "$OUT/$1/source"
+    cd "$OUT/$kind/source"
     # As upstream's run_tests.py. Kernels are cached under Taichi's version alone.
-    export TI_OFFLINE_CACHE=0 TI_OFFLINE_CACHE_FILE_PATH=$scratch/$1
+    export TI_OFFLINE_CACHE=0 TI_OFFLINE_CACHE_FILE_PATH=$scratch/$kind
     "$python" -m pytest -p no:cacheprovider -q -n "$workers" --dist=worksteal --max-worker-restart=1000 --reruns 1 \
-      --timeout="$timeout" --timeout-method=thread --junit-xml="$results/$name.part" "tests/python/$2"
-  ) >"$results/$name.log" 2>&1 || true
-  [ ! -f "$results/$name.part" ] || mv "$results/$name.part" "$results/$name.xml"
+      --continue-on-collection-errors --timeout="$timeout" --timeout-method=thread --junit-xml="$scratch/$kind.xml" \
+      "${paths[@]}"
+  ) >"$scratch/$kind.log" 2>&1 || true
+  for path in "${paths[@]##*/}"; do cp "$scratch/$kind.log" "$results/${path%.py}.log"; done
+  [ ! -f "$scratch/$kind.xml" ] || "$python" "$ROOT/ci/split_junit.py" "$scratch/$kind.xml" "$results" "${paths[@]}"
+  rm -f "$scratch/$kind.xml"
 }
 
 compare() { "$python" "$ROOT/ci/compare_suites.py" "$OUT/released/results" "$OUT/patched/results" "$@"; }
 
 run_all() {
-  local number=0 file
-  for file in "${files[@]}"; do
-    number=$((number + 1))
-    run_file released "$file"
-    run_file patched "$file"
-    say "$number of ${#files[@]}, $(compare --one-line "${file%.py}")"
+  local number=0 some file
+  while [ "$number" -lt ${#files[@]} ]; do
+    some=("${files[@]:number:AT_ONCE}")
+    run_files released "${some[@]}"
+    run_files patched "${some[@]}"
+    for file in "${some[@]}"; do
+      number=$((number + 1))
+      say "$number of ${#files[@]}, $(compare --one-line "${file%.py}")"
+    done
   done
 }
 
 python=$(pick_python)
 workers=${WORKERS:-$(nproc)} timeout=${TIMEOUT:-600}
 [ -n "${WORKERS:-}" ] || [ "$workers" -le 8 ] || workers=8
-[[ $workers =~ ^[1-9][0-9]*$ ]] || die "WORKERS is '$workers', wanted a number above 0, as in: make compare-upstream WORKERS=2"
-[[ $timeout =~ ^[1-9][0-9]*$ ]] || die "TIMEOUT is '$timeout', wanted seconds, as in: make compare-upstream TIMEOUT=600"
+check_count WORKERS "$workers" 2
+check_count TIMEOUT "$timeout" 600
 release=$(upstream tag | sed s/^v//)
 pick_wheel
 fetch_source

@@ -204,7 +204,7 @@ def environment_for(arch, version, scratch):
     more = {
         "TI_TEST_ARCH": arch,
         "TI_WANTED_ARCHS": arch,
-        "TI_TEST_WHEEL": "fast" if (version or "").endswith(".fast") else "cuda",
+        "TI_TEST_WHEEL": "fast" if (version or "").endswith(".fast") else "source",
         # Kernels are cached under Taichi's version alone: another wheel's must not be found.
         "TI_OFFLINE_CACHE_FILE_PATH": str(scratch / "taichi"),
         # The driver's cache, which all processes of the run share.

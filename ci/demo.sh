@@ -40,44 +40,20 @@ check_tools() {
   die "install what is missing, then again: make demo"
 }
 
-# works DIR STAMP: whether DIR is an environment with pip that was made for STAMP.
-works() {
-  [ "$(cat "$1/.made-for" 2>/dev/null)" = "$2" ] && "$1/bin/python" -m pip --version >/dev/null 2>&1
-}
-
 # own_venv PYTHON: makes OWN_VENV if it is not there, half made, or made from another interpreter.
 own_venv() {
-  local python=$1 stamp flags=()
-  stamp=$("$python" -c 'import sys; print(sys.prefix, sys.version.split()[0])')
-  if [ -n "${PYTHON:-}" ]; then
-    stamp+=" with its packages"
-    flags=(--system-site-packages)
-  fi
-  works "$OWN_VENV" "$stamp" && return
-  say "making the environment $OWN_VENV"
-  rm -rf "$OWN_VENV"
-  mkdir -p "$BUILD"
-  "$python" -m venv ${flags[@]+"${flags[@]}"} "$OWN_VENV" ||
-    die "$python -m venv failed, its message is above; name another interpreter: make demo PYTHON=path"
-  [ -z "${PYTHON:-}" ] || see_packages_of "$python"
-  printf '%s' "$stamp" >"$OWN_VENV/.made-for"
+  local on_top=()
+  [ -z "${PYTHON:-}" ] || on_top=(--on-top=all)
+  make_venv "${on_top[@]+"${on_top[@]}"}" "$OWN_VENV" "$1"
 }
 
-# --system-site-packages leads to the base installation only; PYTHON may itself be in an environment.
-see_packages_of() {
-  local path='import sysconfig; print(sysconfig.get_path("purelib"))'
-  "$1" -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-    >"$("$OWN_VENV/bin/python" -c "$path")/outer.pth"
-}
-
-# fast_wheel PYTHON: sets WHEEL to the wheel for this Python, built if it is missing or outdated.
+# fast_wheel PYTHON: sets `wheel` to the wheel for this Python, built if it is missing or outdated.
 fast_wheel() {
-  local python=$1 wheel
+  local python=$1
   mkdir -p "$DIST"
   find_fast_wheel build_fast_wheel ||
     die "the fast wheel was not built, the message above tells why. If pip found no package index: set PIP_INDEX_URL" \
       "or the proxy (https_proxy). Then again: make demo"
-  WHEEL=$wheel
 }
 
 build_fast_wheel() {
@@ -120,25 +96,6 @@ install_requirements() {
   [ -n "${VENV:-}${PYTHON:-}" ] || cp "$REQUIREMENTS" "$OWN_VENV/.installed"
 }
 
-# is_installed PYTHON: whether exactly this file is what was installed last.
-is_installed() {
-  "$1" - "$WHEEL" <<'END' 2>/dev/null
-import hashlib, importlib.metadata, json, sys
-source = json.loads(importlib.metadata.distribution("taichi").read_text("direct_url.json"))
-digest = hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest()
-sys.exit(digest not in json.dumps(source["archive_info"]))
-END
-}
-
-install_wheel() {
-  local python=$1
-  is_installed "$python" && return
-  say "installing $(basename "$WHEEL") into ${VENV:-$OWN_VENV}${VENV:+, in place of any other Taichi there}"
-  install "$python" --quiet "$WHEEL"
-  # The same version built anew counts as installed for pip.
-  is_installed "$python" || install "$python" --quiet --force-reinstall --no-deps "$WHEEL"
-}
-
 # run_demo PYTHON OPTIONS...
 run_demo() {
   local python=$1 status=0
@@ -155,7 +112,7 @@ run_demo() {
 }
 
 main() {
-  local python
+  local python wheel
   case ${1:-} in -h | --help) usage && return ;; esac
   [ -z "${VENV:-}" ] || [ -z "${PYTHON:-}" ] || die "got both VENV and PYTHON, wanted one: make demo VENV=path"
   if [ -n "${VENV:-}" ] && [ ! -x "$VENV/bin/python" ]; then
@@ -169,7 +126,7 @@ main() {
   fi
   fast_wheel "$python"
   install_requirements "$python"
-  install_wheel "$python"
+  install_wheel_into "${VENV:-$OWN_VENV}" "$wheel"
   run_demo "$python" "$@"
   say "now: make test"
 }

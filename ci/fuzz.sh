@@ -8,7 +8,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 RUNS=${RUNS:-200000}
-[[ $RUNS =~ ^[1-9][0-9]*$ ]] || die "RUNS is '$RUNS', wanted a positive number of executions, as in: make fuzz RUNS=200000"
+check_count RUNS "$RUNS" 200000
 FOLDER=$BUILD/fuzz
 
 python=$(pick_python)

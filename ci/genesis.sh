@@ -127,7 +127,7 @@ choose_wheel() {
     [ -f "$WHEEL" ] || die "WHEEL=$WHEEL is not there; build one with: make wheel-fast, or: make wheel"
     return
   fi
-  if [ "$wants_source" = 1 ]; then
+  if flag SOURCE "$wants_source"; then
     find_source_wheel
   else
     find_fast_wheel env VENV= PYTHON="$python" "$ROOT/build.sh" wheel-fast ||
@@ -136,19 +136,9 @@ choose_wheel() {
   WHEEL=$wheel
 }
 
-# has_wheel: whether exactly this file is what was installed last, completely.
-has_wheel() {
-  "$python" - "$WHEEL" <<'END' 2>/dev/null
-import hashlib, importlib.metadata, sys
-found = importlib.metadata.distribution("taichi")
-digest = hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest()
-sys.exit(not (found.read_text("RECORD") and digest in (found.read_text("direct_url.json") or "")))
-END
-}
-
 install_wheel() {
-  has_wheel && return
-  version_of taichi >/dev/null
+  ! has_wheel "$python" "$WHEEL" || return 0
+  version_of taichi >/dev/null # removes what a cut installation left
   say "installing ${WHEEL##*/} into $venv, in place of any other Taichi there"
   pip_install --quiet --force-reinstall --no-deps "$WHEEL"
 }
@@ -173,6 +163,7 @@ END
 }
 
 install() {
+  flag SOURCE "$wants_source" || true # a wrong value is told before any work
   choose_environment
   refuse_other_genesis
   install_genesis

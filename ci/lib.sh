@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# Sourced by every script of this folder: messages, UPSTREAM, the source, environments.
+# Sourced by every script of this folder: messages, settings, UPSTREAM, the source, environments, wheels.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SOURCE=$ROOT/taichi
@@ -18,6 +18,27 @@ warn() { printf 'warning: %s\n' "$*" >&2; }
 die() {
   printf 'error: %s\n' "$*" >&2
   exit 1
+}
+
+# flag NAME [VALUE]: is the setting NAME on? VALUE is that of $NAME, unless this file has another meaning for the name.
+flag() {
+  local value=${2-${!1-}}
+  case $value in
+    1) return 0 ;;
+    0 | '') return 1 ;;
+    *) die "$1 is '$value', wanted 0 or 1, as in: $1=1" ;;
+  esac
+}
+
+# check_flags NAME...: a wrong value is told before any work.
+check_flags() {
+  local name
+  for name in "$@"; do flag "$name" || true; done
+}
+
+# check_count NAME VALUE EXAMPLE: is the setting a number of things?
+check_count() {
+  [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 is '$2', wanted a whole number above 0, as in: $1=$3"
 }
 
 # upstream KEY: the value of KEY in the file UPSTREAM.
@@ -109,6 +130,7 @@ make_venv() {
   stamp=$on_top$("$python" -c 'import sys; print(sys.version, sys.prefix)')
   stamp+=$(cat ${requirements:+"$requirements"} </dev/null)
   [ "$(cat "$dir/.stamp" 2>/dev/null)" = "$stamp" ] && return
+  say "making the environment $dir" >&2
   rm -rf "$dir"
   mkdir -p "$(dirname "$dir")"
   "$python" -m venv "${pip[@]+"${pip[@]}"}" "$dir" >&2 ||
@@ -132,18 +154,25 @@ make_wheel_venv() {
     install_wheel_into "$1" "$2"
 }
 
-# install_wheel_into VENV WHEEL: unless just this file is there. The same version built anew counts as installed for pip.
+# has_wheel PYTHON WHEEL: is exactly this file what was installed last, and completely?
+has_wheel() {
+  "$1" - "$2" <<'END' 2>/dev/null
+import hashlib, importlib.metadata, sys
+found = importlib.metadata.distribution("taichi")
+digest = hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest()
+sys.exit(not (found.read_text("RECORD") and digest in (found.read_text("direct_url.json") or "")))
+END
+}
+
+# install_wheel_into VENV WHEEL: unless it is there. What it needs comes first, so that a cut run is not taken for a
+# whole one. The same version built anew counts as installed for pip.
 install_wheel_into() {
-  local sum
-  sum=$(sha256sum <"$2")
-  [ "$(cat "$1/.wheel" 2>/dev/null)" != "$sum" ] || return 0
-  rm -f "$1/.wheel"
+  local pip=("$1/bin/python" -m pip install --disable-pip-version-check --quiet)
+  ! has_wheel "$1/bin/python" "$2" || return 0
   say "installing ${2##*/} into $1"
-  {
-    "$1/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --force-reinstall "$2" &&
-      "$1/bin/python" -m pip install --disable-pip-version-check --quiet "$2"
-  } || die "${2##*/} cannot be installed into $1; pip's message is above"
-  printf '%s' "$sum" >"$1/.wheel"
+  { "${pip[@]}" "$2" &&
+    { has_wheel "$1/bin/python" "$2" || "${pip[@]}" --no-deps --force-reinstall "$2"; }; } || die "${2##*/} cannot be installed into $1, pip's message is above. Without a package index: set PIP_INDEX_URL or" \
+    "the proxy (https_proxy); then run the same command again"
 }
 
 # install_into_venv ARGUMENTS: pip install into `venv`, by the pip that it sees in PYTHON's environment, else by its own.

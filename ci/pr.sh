@@ -23,7 +23,7 @@ SLUG=$(git config --file "$ROOT/.gitmodules" submodule.taichi.url | sed 's|.*git
 # Work on the branch is not thrown away: names put on the commits, answers to a review.
 keep_own_work() {
   local now
-  [ "${FORCE:-}" != 1 ] || return 0
+  ! flag FORCE || return 0
   now=$(git -C "$SOURCE" rev-parse --verify --quiet "refs/heads/$BRANCH") || return 0
   { [ "$now" = "$(git -C "$SOURCE" rev-parse --verify --quiet "$MADE_REF")" ] &&
     { [ ! -e "$PR_TREE/.git" ] || [ -z "$(git -C "$PR_TREE" status --porcelain)" ]; }; } ||

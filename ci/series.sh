@@ -52,19 +52,19 @@ has_unexported_commits() {
 # set_aside WHAT: refuses to lose work in build/taichi. FORCE=1 keeps it where git can find it.
 set_aside() {
   if operation_in "$TREE"; then
-    [ "${FORCE:-}" = 1 ] || die "a rebase or am is going on in build/taichi; end it there with: git rebase --continue" \
+    flag FORCE || die "a rebase or am is going on in build/taichi; end it there with: git rebase --continue" \
       "(or --abort), or run $1 again with FORCE=1 to abort it"
     in_tree rebase --abort 2>/dev/null || in_tree am --abort
   fi
   if [ -n "$(changes_in_tree)" ]; then
-    [ "${FORCE:-}" = 1 ] || die "build/taichi has changes that are not committed; keep them with: git -C build/taichi" \
+    flag FORCE || die "build/taichi has changes that are not committed; keep them with: git -C build/taichi" \
       "commit, then make export; or run $1 again with FORCE=1 to stash them"
     in_tree -c user.name=series -c user.email=series@example.invalid \
       stash push --quiet --include-untracked --message "set aside by make $1"
     say "changes of build/taichi are stashed; get them back there with: git stash pop"
   fi
   if has_unexported_commits; then
-    [ "${FORCE:-}" = 1 ] || die "build/taichi has commits that are not exported; keep them with: make export; or run" \
+    flag FORCE || die "build/taichi has commits that are not exported; keep them with: make export; or run" \
       "$1 again with FORCE=1 to leave them"
     say "commits left behind in build/taichi: $(in_tree rev-parse HEAD); see them there with: git log HEAD@{1}"
   fi
@@ -275,12 +275,13 @@ release() {
     set_aside clean
     remove_worktree "$TREE"
   fi
-  if [ -e "$BUMP_TREE/.git" ] && [ "${FORCE:-}" != 1 ]; then
+  if [ -e "$BUMP_TREE/.git" ] && ! flag FORCE; then
     die "build/bump holds an unfinished move; finish it, or run clean again with FORCE=1"
   fi
   for tree in "$BUMP_TREE" "$BISECT_TREE" "$MASTER_TREE" "$PR_TREE"; do remove_worktree "$tree"; done
 }
 
+check_flags FORCE
 case ${1:-} in
   apply | check | bump | ready | release) "$1" ;;
   export) export_series ;;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make test, test-cpu: the test matrix on one wheel, on the CPU. On a GPU: ci/test_cuda.sh.
-#   ci/test.sh fast|cpu [pytest arguments]
+#   ci/test.sh fast|source [pytest arguments]
 # With pytest arguments only those tests run; without, also upstream's own.
 set -euo pipefail
 # shellcheck source=ci/lib.sh
@@ -9,8 +9,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 kind=${1:-}
 case $kind in
   fast) verb="test" ;;
-  cpu) verb="test-cpu" ;;
-  *) die "usage: ci/test.sh fast|cpu [pytest arguments]" ;;
+  source) verb="test-cpu" ;;
+  *) die "usage: ci/test.sh fast|source [pytest arguments]" ;;
 esac
 shift
 
@@ -63,7 +63,7 @@ upstream_suite() {
 left_out=
 python=$(pick_python)
 find_wheel
-venv=$BUILD/venv-test-$([ "$kind" = fast ] && echo fast || echo source)
+venv=$BUILD/venv-test-$kind
 make_wheel_venv "$venv" "$wheel"
 
 results=$BUILD/test-results/$kind

@@ -12,13 +12,13 @@ export CUDA_SIM_BUILD=$BUILD/cuda_sim
 
 kinds=(fast)
 if [ -n "$(newest_wheel "$(wheel_version)" "$python")" ]; then
-  kinds+=(cpu)
+  kinds+=(source)
 else
   warn "left out: the source wheel is not in dist/; build it with: make wheel"
 fi
 status=0
 for kind in "${kinds[@]}"; do
-  say "the simulated driver under the $([ "$kind" = fast ] && echo fast || echo source) wheel"
+  say "the simulated driver under the $kind wheel"
   "$ROOT/ci/test.sh" "$kind" "${arguments[@]}" || status=1
 done
 [ "$status" = 0 ] || die "make test-cuda-sim failed; run one test again with: ./build.sh test-cuda-sim NODE_ID"

@@ -19,6 +19,7 @@ need_pytest() {
     die "pytest is missing and cannot be installed, pip's message is above; install it with: $python -m pip install pytest"
 }
 
+check_flags FULL
 SOURCE=$wants_source "$ROOT/ci/genesis.sh" install
 venv=${VENV:-$BUILD/venv-genesis}
 python=$venv/bin/python

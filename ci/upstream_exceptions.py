@@ -1,7 +1,7 @@
 """A pytest plugin: upstream's tests that cannot pass, each with its reason.
 
 `tests/upstream_exceptions.txt` has a line for each: `WHEEL ACTION PATTERN REASON`.
-WHEEL is fast, cpu, cuda or `*`; ACTION is xfail (which must fail) or skip (where it
+WHEEL is fast, source or `*`; ACTION is xfail (which must fail) or skip (where it
 would take the process with it); PATTERN is matched against pytest's node id as a shell
 pattern; REASON is the rest of the line.
 """

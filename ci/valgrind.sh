@@ -8,7 +8,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 ORDERS=${ORDERS:-12}
-[[ $ORDERS =~ ^[1-9][0-9]*$ ]] || die "ORDERS is '$ORDERS', wanted a positive number of orders, as in: make valgrind ORDERS=12"
+check_count ORDERS "$ORDERS" 12
 command -v valgrind >/dev/null || die "valgrind is not here; install it with: apt-get install valgrind"
 
 pick_patched_python

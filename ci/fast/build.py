@@ -20,7 +20,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 RELEASE = "1.7.4"
-TOOLS = ("pybind11==3.1.0", "wheel==0.45.1")
+TOOLS = ("pybind11", "wheel")
 
 # The files of the series that the wheel takes, as `git apply` patterns.
 PYTHON_FILES = "python/taichi/*"
@@ -121,14 +121,20 @@ def pip(target, *arguments):
     return run(target.python, "-m", "pip", "--disable-pip-version-check", *arguments)
 
 
+def pinned(names):
+    """The requirements of that name, as the source wheel is built with them."""
+    lines = (ROOT / "requirements" / "build.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.partition("==")[0] in names]
+
+
 def get_tools(target):
     """pybind11's headers and the wheel packer, in a folder of their own."""
-    folder = ROOT / "build" / "fast" / f"tools-{target.version}"
+    folder, tools = ROOT / "build" / "fast" / f"tools-{target.version}", pinned(TOOLS)
     done = folder / "done"
-    if not done.exists() or done.read_text() != "\n".join(TOOLS):
+    if not done.exists() or done.read_text() != "\n".join(tools):
         shutil.rmtree(folder, ignore_errors=True)
-        pip(target, "install", "-q", "--target", folder, *TOOLS)
-        done.write_text("\n".join(TOOLS))
+        pip(target, "install", "-q", "--target", folder, *tools)
+        done.write_text("\n".join(tools))
     return folder
 
 

@@ -1,5 +1,6 @@
 """The C exchange API on CUDA: it makes no stream wait for Taichi, and Taichi waits for the streams of others."""
 
+import ctypes
 import gc
 
 import pytest
@@ -63,6 +64,17 @@ def test_memory_stays_until_a_consumer_s_work_is_done(side, alive):
     gc.collect()
     if not alive:
         view.delete()
+    gc.collect()
+    sim.drain()
+
+
+def test_memory_stays_until_the_work_of_a_borrower_is_done(side):
+    """A borrowed DLTensor keeps nothing alive, but what its borrower launched must not meet freed memory."""
+    nd, tensor = ndarray(), dl.Tensor()
+    assert exchange.api_of(type(nd)).borrow_tensor(nd, ctypes.byref(tensor)) == 0
+    sim.order("late")
+    side.fill(tensor.data, COUNT, 7)
+    del nd
     gc.collect()
     sim.drain()
 

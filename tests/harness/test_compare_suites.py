@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import compare_suites
+import split_junit
 
 CI = Path(__file__).resolve().parents[2] / "ci"
 PASSED, FAILED, SKIPPED = "", "<failure message='it is grey'/>", "<skipped message='no lamp'/>"
@@ -56,6 +57,14 @@ def test_what_fails_on_both_or_is_new_is_no_loss(runs):
     assert "gained: `lamp::green` was failed on the release" in output
 
 
+def test_test_that_wants_graphics_is_told_apart(runs):
+    no_graphics = "<skipped message='GGUI Not Available'/>"
+    status, output = compare(runs({"red": PASSED, "green": PASSED}, {"red": no_graphics, "green": PASSED}), "test_lamp")
+    assert status == 0
+    assert "patched | 1 passed, 0 failed, 1 skipped" in output
+    assert "Lost: 0." in output and "no graphics: 1." in output
+
+
 def test_file_without_a_result_is_told(runs):
     folder = runs({"red": PASSED}, {"red": PASSED})
     (folder / "patched" / "test_door.log").write_text("Segmentation fault")
@@ -75,6 +84,30 @@ def test_case_without_a_name_is_no_test(tmp_path):
     path = tmp_path / "lamp.xml"
     path.write_text('<testsuites><testsuite><testcase time="0"/></testsuite></testsuites>')
     assert not compare_suites.read_outcomes(path)
+
+
+def split(folder, cases, *names):
+    """Splits a run with these cases; the outcomes by file."""
+    run = folder / "run.xml"
+    run.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    split_junit.split(run, folder, [Path("tests") / f"{name}.py" for name in names])
+    return [compare_suites.read_outcomes(folder / f"{name}.xml") for name in names]
+
+
+def test_a_run_of_several_files_is_split_by_file(tmp_path):
+    cases = (
+        f'<testcase classname="python.test_lamp" name="red"/><testcase classname="python.test_lamp.Big" name="red"/>'
+        f'<testcase classname="python.test_lamp_post" name="red">{FAILED}</testcase>'
+    )
+    lamp, post, door = split(tmp_path, cases, "test_lamp", "test_lamp_post", "test_door")
+    assert lamp == {"python.test_lamp::red": "passed", "python.test_lamp.Big::red": "passed"}
+    assert post == {"python.test_lamp_post::red": "failed"}
+    assert not door
+
+
+def test_a_file_that_cannot_be_collected_keeps_its_error(tmp_path):
+    cases = '<testcase classname="" name="python.test_lamp"><error message="collection failure"/></testcase>'
+    assert split(tmp_path, cases, "test_lamp") == [{"::python.test_lamp": "failed"}]
 
 
 def test_progress_shows_losses_at_once(runs):

@@ -50,7 +50,7 @@ def test_summary_notices_a_suite_that_left_no_file(tmp_path):
 def test_exception_concerns_its_wheel_only():
     text = "# note\n\nfast xfail test_lamp.py::test_red it is grey\n* skip test_door.py::* it is shut\n"
     door = ("skip", "test_door.py::*", "it is shut")
-    assert upstream_exceptions.parse(text, "cpu") == [door]
+    assert upstream_exceptions.parse(text, "source") == [door]
     assert upstream_exceptions.parse(text, "fast") == [("xfail", "test_lamp.py::test_red", "it is grey"), door]
 
 

@@ -118,7 +118,7 @@ def pytest_report_header():
 def pytest_terminal_summary(terminalreporter):
     """Wheel, backend, peers, counts, and each reason for a skip with how many tests it took."""
     write = terminalreporter.write_line
-    terminalreporter.section("interop summary")
+    terminalreporter.section("summary")
     for line in _environment_lines():
         write(line)
     stats = terminalreporter.stats
