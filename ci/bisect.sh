@@ -99,7 +99,7 @@ checked() {
   note "outcome=$what failed"
   report >&2
   tail -n 25 "$log" >&2
-  die "step $step of ${#patches[@]}, $name: $what failed; the log is $log. Mend that patch (see patches/README.md)," \
+  die "step $step of ${#patches[@]}, $name: $what failed; the log is $log. Mend that patch (see CONTRIBUTING.md)," \
     "then go on with: make bisect FROM=$step"
 }
 

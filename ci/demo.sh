@@ -126,6 +126,7 @@ main() {
   fi
   fast_wheel "$python"
   install_requirements "$python"
+  [ -z "${VENV:-}" ] || say "$VENV gets the wheel of this repository in place of its Taichi"
   install_wheel_into "${VENV:-$OWN_VENV}" "$wheel"
   run_demo "$python" "$@"
   say "now: make test"

@@ -605,6 +605,13 @@ class TestGrad:
             ti.from_dlpack(x)
         assert str(ours.value) == str(theirs.value)
 
+    @pytest.mark.parametrize("shape, dtype, error", [((3,), "f32", ValueError), ((4,), "f64", TypeError)])
+    def test_grad_must_fit(self, shape, dtype, error):
+        x, grad = ti.from_dlpack(Fake(numbers((4,), "f32"))), ti.from_dlpack(Fake(numbers(shape, dtype)))
+        with pytest.raises(error, match="Got a gradient"):
+            x.grad = grad
+        assert x.grad is None
+
     def test_grad_can_be_another_import(self):
         value, grad = Fake(numbers((4,), "f32")), Fake(np.zeros(4, np.float32))
         nd = ti.from_dlpack(value)
