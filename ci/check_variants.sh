@@ -108,8 +108,8 @@ check_pythons() {
 
 folder=$(find "$TREE"/_skbuild/*/cmake-build -maxdepth 1 -name CMakeCache.txt -printf '%h\n' -quit 2>/dev/null) ||
   die "$TREE is not built; build it with: make wheel"
-export PATH="$BUILD/venv-build/bin:$PATH"
 python=$(pick_python)
+export PATH="$BUILD/venv-build/bin:$PATH"
 ! flag BUILD "$build" || pick_wheel
 export PYTHONDONTWRITEBYTECODE=1 TI_OFFLINE_CACHE=0 TI_TEST_ARCH=cpu TI_WANTED_ARCHS=cpu
 unset VENV PYTHON
