@@ -246,13 +246,9 @@ def build(target, out):
         (packed,) = folder.glob("*.whl")
         out.mkdir(parents=True, exist_ok=True)
         # Into the folder first, then in one step to the name: nobody sees half a wheel.
-        partial = out / f".{packed.name}.partial"
         wheel = out / packed.name
-        try:
-            shutil.copy(packed, partial)
-            os.replace(partial, wheel)
-        finally:
-            partial.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=out) as partial:
+            os.replace(shutil.copy(packed, partial), wheel)
     say(f"done in {time.monotonic() - start:.0f} s, downloads aside")
     return wheel
 

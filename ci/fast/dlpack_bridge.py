@@ -4,7 +4,7 @@ The Python files of the series call the same names on every wheel. Here they are
 implemented with the capsule code of the series, compiled as the extension
 `taichi_dlpack`, and with the released core's bindings:
 
-- An export holds the core's ndarray, whose deletion waits for the last export. When the
+- An export is one more owner of the core's ndarray, which the last owner deletes. When the
   program ends first, the pages are carried out of it, to the same addresses. Memory on a
   GPU cannot be carried; a warning says so then.
 - Fields: see snode_tree_bridge.py.
@@ -14,15 +14,16 @@ implemented with the capsule code of the series, compiled as the extension
 What needs the built core is refused or warned about at the moment it matters.
 """
 
-import atexit
 import math
+import operator
 import sys
 import weakref
+from functools import partial
 
 import numpy as np
 
 from taichi._lib.core import taichi_dlpack as ext
-from taichi._lib.kept_pages import warn_of_freed, whole_pages
+from taichi._lib.kept_pages import SharedBlock, warn_of_freed
 from taichi._lib.snode_tree_bridge import NEEDS_SOURCE_WHEEL, TreeBridge
 
 _INT32_MAX = 2**31 - 1
@@ -50,34 +51,39 @@ _EXTENSION_NAMES = (
 )
 
 
-class _ExportedMemory:
-    """Owns a core ndarray on behalf of its exports and, while it lives, of its Python ndarray."""
+# What takes ndarrays and is no kernel: methods of the program, of sparse matrices and of their solvers.
+_TAKES_OWN_NDARRAYS = {
+    "make_sparse_matrix_from_ndarray",
+    "nd_spmv",
+    "set_b_ndarray",
+    "set_x_ndarray",
+    "solve",
+    "solve_rf",
+    "spmv",
+}
 
-    def __init__(self, runtime, arr, delete):
-        self._runtime = runtime
-        # The core's ndarray, or None once its program has ended.
+
+class _ExportedNdarray(SharedBlock):
+    """A core ndarray that was exported. It lives until its Python ndarray and all exports are gone."""
+
+    def __init__(self, bridge, runtime, arr):
+        super().__init__()
+        self._bridge = bridge
+        # At exit the runtime must go, and end its program.
+        self._runtime = weakref.ref(runtime)
+        # Until its program ends. After that pybind11 would take this object for another ndarray at the same address.
         self.arr = arr
-        self._delete = delete
-        # Whether the Python ndarray is gone, so that the last export deletes.
-        self.orphaned = False
-        # The pages that outlived the program: their address and size.
-        self._pages = None
+        self.key = id(arr)
 
-    def leave_program(self, prog, address):
-        """Takes the memory out of the program, which is about to end and would unmap it."""
-        arr, self.arr = self.arr, None
-        nbytes = arr.nelement() * arr.element_size()
-        if nbytes == 0:
-            return
-        size = whole_pages(nbytes)
-        ext.keep_pages(address, size, lambda: self._delete(prog, arr))
-        self._pages = (address, size)
+    @property
+    def nbytes(self):
+        return self.arr.nelement() * self.arr.element_size()
 
-    def __del__(self):
-        if self._pages is not None:
-            ext.free_pages(*self._pages)
-        elif self.arr is not None and self.orphaned and self._runtime.prog is not None:
-            self._delete(self._runtime.prog, self.arr)
+    def _free(self):
+        # Once the program has ended, the ndarray is the core's no more.
+        runtime = self._runtime()
+        if self._bridge.forget_export(self) and runtime is not None and runtime.prog is not None:
+            self._bridge.delete_ndarray(runtime.prog, self.arr)
 
 
 class _HostElements:
@@ -172,19 +178,30 @@ class BorrowedNdarray:
         self._elements.fill(value)
 
     def read_int(self, key):
-        return int(self._elements.read(tuple(key)))
+        return int(self._elements.read(_indices(key)))
 
     read_uint = read_int
 
     def read_float(self, key):
-        return float(self._elements.read(tuple(key)))
+        return float(self._elements.read(_indices(key)))
+
+    # The core refuses other types, too.
 
     def write_int(self, key, value):
+        value = operator.index(value)
+        if not -(2**63) <= value < 2**63:
+            raise TypeError(f"Cannot write {value}, which is beyond int64")
         # As the core does: the low bits of the value.
-        self._elements.write(tuple(key), np.int64(value).astype(self._typestr))
+        self._elements.write(_indices(key), np.int64(value).astype(self._typestr))
 
     def write_float(self, key, value):
-        self._elements.write(tuple(key), value)
+        if not hasattr(value, "__float__") and not hasattr(value, "__index__"):
+            raise TypeError(f"Cannot write {value!r}, wanted a number")
+        self._elements.write(_indices(key), float(value))
+
+
+def _indices(key):
+    return tuple(map(operator.index, key))
 
 
 class _Described:
@@ -199,13 +216,17 @@ class Bridge:
 
     def __init__(self, core):
         self._core = core
-        # The live exports of each core ndarray. Neither side is kept alive by the table.
-        self._exports = weakref.WeakKeyDictionary()
+        self._arch_cuda = core.Arch.cuda
+        # By the identity of the core's ndarray, which each of them keeps alive as long as the program runs.
+        self._exports = {}
         # The core ndarrays that consumers use on CUDA streams other than Taichi's.
         self._on_any_stream = weakref.WeakSet()
         self._core_delete = core.Program.delete_ndarray
+        # A name of a module may be gone at exit.
+        self._carry_out = ext.carry_out
         self._trees = TreeBridge(core)
         self._data_ptr = core.Program.get_ndarray_data_ptr_as_int
+        self._watches_exit = False
 
     def install(self):
         core = self._core
@@ -217,12 +238,13 @@ class Bridge:
         self._trees.install()
         self._patch_launch_context(core.KernelLaunchContext)
         self._patch_graph(core.CompiledGraph)
+        self._refuse_imports(core)
 
     def _data_address(self, prog, arr):
         return arr.address if isinstance(arr, BorrowedNdarray) else self._data_ptr(prog, arr)
 
     def _on_cuda(self, prog):
-        return prog.config().arch == self._core.Arch.cuda
+        return prog.config().arch == self._arch_cuda
 
     def _share_ndarray_memory(self, arr, on_any_stream):
         if isinstance(arr, BorrowedNdarray):
@@ -231,9 +253,10 @@ class Bridge:
             return arr.memory
         if on_any_stream:
             self._on_any_stream.add(arr)
-        return self._exported_memory(arr)
+        return self._exported(arr).share()
 
-    def _delete_ndarray(self, prog, arr):
+    def delete_ndarray(self, prog, arr):
+        """Has the core free an ndarray."""
         if arr in self._on_any_stream:
             # The core frees in the order of its own stream.
             ext.cuda_wait_for_device()
@@ -243,21 +266,21 @@ class Bridge:
         else:
             self._core_delete(prog, arr)
 
-    def _live_memory(self, arr):
-        """What the live exports of `arr` hold, or None."""
-        reference = self._exports.get(arr)
-        return reference() if reference is not None else None
-
-    def _exported_memory(self, arr):
+    def _exported(self, arr):
         from taichi.lang import impl  # pylint: disable=C0415
 
-        memory = self._live_memory(arr)
-        if memory is None:
-            memory = _ExportedMemory(impl.get_runtime(), arr, self._delete_ndarray)
-            self._exports[arr] = weakref.ref(memory)
-        return memory
+        found = self._exports.get(id(arr))
+        # One step for the interpreter: several threads may export at once.
+        return found or self._exports.setdefault(id(arr), _ExportedNdarray(self, impl.get_runtime(), arr))
+
+    def forget_export(self, exported):
+        """Takes an export from the table. Was it there?"""
+        if self._exports.get(exported.key) is not exported:
+            return False
+        return self._exports.pop(exported.key, None) is not None
 
     def _view_of_ndarray(self, prog, arr, device, flags, lifetime):
+        self._watch_exit()
         # A view that is left from an ended program must not hold on to the core's ndarray: its address may be another's.
         reference = weakref.ref(arr)
 
@@ -286,38 +309,58 @@ class Bridge:
         if isinstance(arr, BorrowedNdarray):
             arr.release()
             return
-        memory = self._live_memory(arr)
-        if memory is None:
-            self._delete_ndarray(prog, arr)
+        exported = self._exports.get(id(arr))
+        if exported is None:
+            self.delete_ndarray(prog, arr)
         else:
-            memory.orphaned = True
+            exported.leave_home()
 
     def _keep_exports(self, prog):
-        """Hands the memory that other libraries hold over to them, before `prog` ends."""
-        for reference in list(self._exports.values()):
-            memory = reference()
-            if memory is None or memory.arr is None:
-                continue
-            if self._on_cuda(prog):
-                memory.arr = None
-                warn_of_freed("An ndarray", "memory of a GPU ends with its program")
-                continue
-            try:
-                memory.leave_program(prog, self._data_ptr(prog, memory.arr))
-            except OSError as error:
-                warn_of_freed("An ndarray", error)
-        self._trees.keep_exports(prog)
+        """Hands the memory that other libraries hold over to them, before `prog` ends.
 
-    def _keep_exports_at_exit(self):
+        May be called again where it was interrupted.
+
+        Returns:
+            List[Tuple[str, str]]: What cannot be kept, and why.
+        """
+        exports = list(self._exports.values())
+        if self._on_cuda(prog):
+            reason = "memory of a GPU ends with its program"
+            freed = [("An ndarray", reason) for exported in exports if exported.is_shared]
+            ext.cuda_finish_releases()
+        else:
+            blocks = []
+            for exported in exports:
+                if exported.must_be_kept and exported.nbytes:
+                    pages = exported.pages_at(self._data_ptr(prog, exported.arr), exported.nbytes)
+                    blocks.append(("An ndarray", (pages, partial(self._core_delete, prog, exported.arr))))
+            blocks += [("A field", block) for block in self._trees.pages_to_keep(prog)]
+            reasons = self._carry_out([block for _, block in blocks])
+            freed = [(what, why) for (what, _), why in zip(blocks, reasons) if why is not None]
+        self._exports = {}
+        for exported in exports:
+            exported.arr = None
+            exported.leave_home()
+        self._trees.forget_all()
+        return freed
+
+    def _watch_exit(self):
+        """At exit the program goes when its runtime object does, after everything that may still use it."""
+        if self._watches_exit:
+            return
         from taichi.lang import impl  # pylint: disable=C0415
 
-        prog = impl.get_runtime().prog
-        if prog is not None:
-            self._keep_exports(prog)
+        def end(runtime):
+            # Its making may have been interrupted.
+            prog = getattr(runtime, "prog", None)
+            if prog is not None:
+                prog.finalize()
+
+        impl.PyTaichi.__del__ = end
+        self._watches_exit = True
 
     def _patch_program(self, program):
         create_ndarray = program.create_ndarray
-        finalize = program.finalize
         synchronize = program.synchronize
 
         # The core counts elements in int: it would allocate less than the shape says.
@@ -325,11 +368,11 @@ class Bridge:
             _check_count(shape)
             return create_ndarray(prog, dtype, shape, *args, **keywords)
 
-        def finalize_and_keep_exports(prog):
-            self._keep_exports(prog)
-            if self._on_cuda(prog):
-                ext.cuda_finish_releases()
-            finalize(prog)
+        # At exit the modules may be half gone.
+        def warn(freed, warn_of=warn_of_freed, is_finalizing=sys.is_finalizing):
+            if not is_finalizing():
+                for what, reason in freed:
+                    warn_of(what, reason)
 
         def synchronize_and_release(prog):
             synchronize(prog)
@@ -360,9 +403,8 @@ class Bridge:
             return fill_any
 
         program.create_ndarray = create_countable
-        program.finalize = finalize_and_keep_exports
+        program.finalize = ext.uninterrupted(self._keep_exports, program.finalize, warn)
         program.synchronize = synchronize_and_release
-        atexit.register(self._keep_exports_at_exit)
         program.delete_ndarray = delete_any
         program.get_ndarray_data_ptr_as_int = data_address_of_any
         ints = (int, np.integer)
@@ -397,6 +439,24 @@ class Bridge:
 
         context.set_arg_ndarray = set_any
         context.set_arg_ndarray_with_grad = set_any_with_grad
+
+    @staticmethod
+    def _refuse_imports(core):
+        """The core's sparse matrices take its own ndarrays only, and say so badly."""
+
+        def refusing(method):
+            def call(*args):
+                if any(isinstance(arg, BorrowedNdarray) for arg in args):
+                    raise RuntimeError(
+                        f"A sparse matrix or its solver was given an imported ndarray. {NEEDS_SOURCE_WHEEL}"
+                    )
+                return method(*args)
+
+            return call
+
+        for kind in [kind for kind in vars(core).values() if isinstance(kind, type)]:
+            for name in vars(kind).keys() & _TAKES_OWN_NDARRAYS:
+                setattr(kind, name, refusing(getattr(kind, name)))
 
     @staticmethod
     def _patch_graph(graph):

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <exception>
 
 #include "pybind11/stl.h"
 
@@ -87,36 +89,117 @@ bool move_back(void *aside, void *block, std::size_t size) {
          block;
 }
 
-// The released core unmaps an ndarray's block when it forgets it. Carries the
-// pages aside while `forget` makes it do so, and back to their addresses.
-// Raises OSError, with nothing done, where the pages cannot be moved.
-void keep_pages(uintptr_t address, std::size_t size, const py::object &forget) {
-  auto *block = reinterpret_cast<void *>(address);
-  void *aside = reserve(nullptr, size);
-  if (aside == MAP_FAILED || !move_pages(block, aside, size)) {
-    const int error = errno;
-    if (aside != MAP_FAILED) {
-      munmap(aside, size);
+// Whole pages of host memory. They are the core's until they are carried out of
+// it, and this object's from then on.
+class Pages {
+ public:
+  Pages(uintptr_t address, std::size_t size)
+      : block_(reinterpret_cast<void *>(address)), size_(size) {
+  }
+  Pages(const Pages &) = delete;
+  Pages &operator=(const Pages &) = delete;
+  ~Pages() {
+    if (ours_) {
+      munmap(block_, size_);
     }
-    errno = error;
-    PyErr_SetFromErrno(PyExc_OSError);
-    throw py::error_already_set();
   }
-  try {
-    forget();
-  } catch (...) {
-    move_back(aside, block, size);
-    throw;
+
+  // Was it tried to carry them out?
+  bool tried() const {
+    return tried_;
   }
-  // Another thread may have mapped something here in between. Its memory must
-  // not be overwritten, and views must not show it.
-  if (reserve(block, size) != block || !move_back(aside, block, size)) {
-    std::fputs(
-        "taichi: memory shared with another library lost its address while "
-        "its program ended; do not run ti.reset() beside other threads\n",
-        stderr);
-    std::abort();
+
+  // Are they out, and forgotten by the core?
+  bool kept() const {
+    return ours_;
   }
+
+  // The released core unmaps a block when it forgets it. Carries the pages
+  // aside while `forget` makes it do so, and back to their addresses. Throws
+  // what `forget` throws, or OSError, and the pages stay the core's.
+  void carry_out(const py::object &forget) {
+    tried_ = true;
+    void *aside = reserve(nullptr, size_);
+    if (aside == MAP_FAILED || !move_pages(block_, aside, size_)) {
+      const int error = errno;
+      if (aside != MAP_FAILED) {
+        munmap(aside, size_);
+      }
+      errno = error;
+      PyErr_SetFromErrno(PyExc_OSError);
+      throw py::error_already_set();
+    }
+    try {
+      forget();
+    } catch (...) {
+      move_back(aside, block_, size_);
+      throw;
+    }
+    // Another thread may have mapped something here in between. Its memory must
+    // not be overwritten, and views must not show it.
+    if (reserve(block_, size_) != block_ || !move_back(aside, block_, size_)) {
+      std::fprintf(stderr,
+                   "taichi: memory shared with another library lost its "
+                   "address while its program ended (%s); do not run "
+                   "ti.reset() beside other threads\n",
+                   std::strerror(errno));
+      std::abort();
+    }
+    ours_ = true;
+  }
+
+ private:
+  void *block_;
+  std::size_t size_;
+  bool tried_{false};
+  bool ours_{false};
+};
+
+// Carries all of them out, each with the function that has the core forget it,
+// and gives what went wrong with each, or None. Where these functions are C
+// code, no Python code runs in between, so no signal handler does.
+std::vector<py::object> carry_out(
+    const std::vector<std::pair<Pages *, py::object>> &blocks) {
+  std::vector<py::object> reasons;
+  for (const auto &[pages, forget] : blocks) {
+    py::object reason = py::none();
+    try {
+      pages->carry_out(forget);
+    } catch (const std::exception &error) {
+      reason = py::str(error.what());
+    }
+    reasons.push_back(std::move(reason));
+  }
+  return reasons;
+}
+
+// A method that calls `before`, `method`, and `after` with what `before` gave.
+// An interrupt comes when `method` is done: `before` is called again until no
+// interrupt ends it.
+py::object uninterrupted(py::object before,
+                         py::object method,
+                         py::object after) {
+  const py::cpp_function function([=](const py::object &self) {
+    std::exception_ptr interrupt;
+    py::object found = py::none();
+    bool again = true;
+    while (again) {
+      try {
+        found = before(self);
+        again = false;
+      } catch (const py::error_already_set &error) {
+        again = !error.matches(PyExc_Exception);
+        interrupt = std::current_exception();
+      }
+    }
+    method(self);
+    if (interrupt != nullptr) {
+      std::rethrow_exception(interrupt);
+    }
+    after(found);
+  });
+  return py::reinterpret_steal<py::object>(
+      PyInstanceMethod_New(function.ptr()));
 }
 
 // A view of memory that the object which `share` gives keeps alive.
@@ -174,8 +257,10 @@ PYBIND11_MODULE(taichi_dlpack, m) {
   m.def("cuda_release_finished", &cuda::release_finished);
   m.def("cuda_finish_releases", &cuda::finish_releases);
 
-  m.def("keep_pages", &keep_pages);
-  m.def("free_pages", [](uintptr_t address, std::size_t size) {
-    munmap(reinterpret_cast<void *>(address), size);
-  });
+  py::class_<Pages>(m, "Pages")
+      .def(py::init<uintptr_t, std::size_t>())
+      .def_property_readonly("tried", &Pages::tried)
+      .def_property_readonly("kept", &Pages::kept);
+  m.def("carry_out", &carry_out);
+  m.def("uninterrupted", &uninterrupted);
 }

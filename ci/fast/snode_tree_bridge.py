@@ -5,29 +5,12 @@ when it is destroyed. A kernel, one for each tree, tells where the memory is.
 """
 
 import weakref
+from functools import partial
 
 from taichi._lib.core import taichi_dlpack as ext
-from taichi._lib.kept_pages import warn_of_freed, whole_pages
+from taichi._lib.kept_pages import SharedBlock, warn_of_freed
 
 NEEDS_SOURCE_WHEEL = "The fast wheel cannot do this; build the source wheel (`make wheel`) for it."
-
-
-class _TreeMemory:
-    """Owns the memory of an SNode tree on behalf of its exports, once the tree is gone."""
-
-    def __init__(self, address, size):
-        self.address = address
-        self._size = size
-        self._is_ours = False
-
-    def leave_tree(self, destroy):
-        """Takes the memory out of the tree, which `destroy` unmaps."""
-        ext.keep_pages(self.address, self._size, destroy)
-        self._is_ours = True
-
-    def __del__(self):
-        if self._is_ours:
-            ext.free_pages(self.address, self._size)
 
 
 class _SNodeTree:
@@ -39,27 +22,19 @@ class _SNodeTree:
         # nothing else into them.
         self._address = None
         self._size = None
-        # What the live exports hold. Not kept alive from here.
-        self._memory = None
+        self.memory = SharedBlock()
 
     def address(self, core, prog):
         """Where the tree's memory starts."""
         if self._address is None:
             root = prog.get_snode_root(self.core_tree.id())
-            self._size = whole_pages(root.cell_size_bytes)
+            self._size = root.cell_size_bytes
             self._address = _address_by_kernel(core, prog, root)
         return self._address
 
-    def live_memory(self):
-        return self._memory() if self._memory is not None else None
-
-    def share_memory(self):
-        """What keeps the memory alive, for one more export. Its address is known."""
-        memory = self.live_memory()
-        if memory is None:
-            memory = _TreeMemory(self._address, self._size)
-            self._memory = weakref.ref(memory)
-        return memory
+    def pages_to_keep(self):
+        """The pages that exports hold and that must leave the tree before it ends, or None."""
+        return self.memory.pages_at(self._address, self._size) if self.memory.must_be_kept else None
 
 
 def _first_dense_place(snode):
@@ -111,6 +86,8 @@ class TreeBridge:
         self._core = core
         # By number.
         self._trees = {}
+        # The core's own function.
+        self._destroy = None
 
     def install(self):
         """Adds the names that fields ask for, and watches the trees come and go."""
@@ -127,25 +104,33 @@ class TreeBridge:
             return tree
 
         def destroy_and_keep_exports(tree, prog):
-            known = self._trees.pop(tree.id(), None)
-            memory = known.live_memory() if known is not None else None
-            if memory is not None:
-                try:
-                    memory.leave_tree(lambda: destroy_snode_tree(tree, prog))
-                    return
-                except OSError as error:
-                    warn_of_freed("A field", error)
-            destroy_snode_tree(tree, prog)
+            known = self._trees.get(tree.id())
+            pages = known.pages_to_keep() if known is not None else None
+            destroy, reason = partial(destroy_snode_tree, tree, prog), None
+            if pages is not None:
+                (reason,) = ext.carry_out([(pages, destroy)])
+            if known is None or not known.memory.is_kept:
+                destroy()
+            self._trees.pop(tree.id(), None)
+            if known is not None:
+                known.memory.leave_home()
+            if reason is not None:
+                warn_of_freed("A field", reason)
 
+        self._destroy = destroy_snode_tree
         core.finalize_snode_tree = finalize_and_remember
         core.SNodeTree.destroy_snode_tree = destroy_and_keep_exports
 
-    def keep_exports(self, prog):
-        """Hands the memory that other libraries hold over to them, before `prog` ends."""
-        for tree in list(self._trees.values()):
-            if tree.live_memory() is not None:
-                tree.core_tree.destroy_snode_tree(prog)
-        self._trees.clear()
+    def pages_to_keep(self, prog):
+        """The pages that must leave `prog` before it ends: pairs of Pages and what has the core forget them."""
+        found = [(tree.pages_to_keep(), partial(self._destroy, tree.core_tree, prog)) for tree in self._trees.values()]
+        return [(pages, forget) for pages, forget in found if pages is not None]
+
+    def forget_all(self):
+        """The program ends, and its trees with it."""
+        trees, self._trees = self._trees, {}
+        for tree in trees.values():
+            tree.memory.leave_home()
 
     def _tree(self, prog, tree_id):
         if prog.config().arch == self._core.Arch.cuda:
@@ -167,6 +152,6 @@ class TreeBridge:
             alive = reference()
             if alive is None:
                 raise BufferError("The memory of this field was freed")
-            return alive.share_memory()
+            return alive.memory.share()
 
         return ext.make_view(address, dtype, shape, strides, device, 0, lifetime, share)

@@ -12,6 +12,7 @@ import random
 import sys
 import threading
 import unittest
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
@@ -471,26 +472,60 @@ class Capsules(unittest.TestCase):
         first = [lives() for _ in range(3)][-1]
         self.assertLess(max(lives() for _ in range(5)) - first, 1024)
 
-    @unittest.skipUnless(hasattr(core, "keep_pages"), "the source wheel moves no pages")
+    @unittest.skipUnless(hasattr(core, "carry_out"), "the source wheel moves no pages")
     def test_pages_outlive_their_mapping(self):
         size = 3 * mmap.PAGESIZE
-        for fails in (False, True):
+        blocks = []
+        for _ in range(3):
             address = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0)
             ctypes.memset(address, 7, size)
+            blocks.append((core.Pages(address, size), address))
 
-            def forget():
-                if fails:  # pylint: disable=W0640
-                    raise KeyError
-                libc.munmap(address, size)  # pylint: disable=W0640
+        def forget(address, error=None):
+            if error is not None:
+                raise error
+            libc.munmap(address, size)
 
-            if fails:
-                must_raise(KeyError, core.keep_pages, address, size, forget)
-            else:
-                core.keep_pages(address, size, forget)
+        def fails(address):
+            forget(address, KeyError("lamp"))
+
+        forgets = [forget, fails, forget]
+        reasons = core.carry_out([(pages, partial(f, address)) for (pages, address), f in zip(blocks, forgets)])
+        self.assertEqual([reason is None for reason in reasons], [True, False, True])
+        self.assertIn("lamp", reasons[1])
+        self.assertEqual([pages.kept for pages, _ in blocks], [True, False, True])
+        self.assertTrue(all(pages.tried for pages, _ in blocks))
+        # One that failed is still the core's, and is where it was.
+        for _, address in blocks:
             self.assertEqual(ctypes.string_at(address, size), b"\7" * size)
-            core.free_pages(address, size)
+        (_, freed), (_, still_mapped), _ = blocks
+        blocks = None
+        gc.collect()
         # Nothing is mapped there any more.
-        must_raise(OSError, core.keep_pages, address, size, self.fail)
+        (reason,) = core.carry_out([(core.Pages(freed, size), self.fail)])
+        self.assertIn("OSError", reason)
+        libc.munmap(still_mapped, size)
+
+    @unittest.skipUnless(hasattr(core, "uninterrupted"), "the source wheel is interrupted in C++ only")
+    def test_an_interrupt_comes_when_the_method_is_done(self):
+        done = []
+        errors = [KeyboardInterrupt, KeyboardInterrupt]
+
+        def before(_):
+            if errors:
+                raise errors.pop()
+            return "found"
+
+        class Lamp:
+            switch = core.uninterrupted(before, lambda _: done.append("method"), done.append)
+
+        must_raise(KeyboardInterrupt, Lamp().switch)
+        self.assertEqual(done, ["method"])
+        Lamp().switch()
+        self.assertEqual(done, ["method", "method", "found"])
+        errors.append(ValueError)
+        must_raise(ValueError, Lamp().switch)
+        self.assertEqual((len(errors), done[3:]), (0, ["method"]))
 
 
 if __name__ == "__main__":

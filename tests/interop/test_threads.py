@@ -1,5 +1,9 @@
 """Deleters on other threads and at interpreter exit (contract section 1, row "deleter")."""
 
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 
 import pytest
@@ -9,6 +13,13 @@ import helpers
 from helpers import Fake, assert_quiet_exit, numbers, run_python, set_values, take
 
 KINDS = [{}, {"max_version": (1, 0)}]
+
+
+def run_file(path, code):
+    """As `run_python`, from a file: kernels need their source. Taichi is not there yet, but `helpers` can be imported."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    path.write_text(f"import sys\nsys.path.insert(0, {here!r})\n" + textwrap.dedent(code), encoding="utf-8")
+    return subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize("asked", KINDS, ids=["legacy", "versioned"])
@@ -85,6 +96,74 @@ class TestManyThreads:
         assert not failures
 
 
+@pytest.mark.cpu_only("these consumers are NumPy's")
+class TestExportsAtOnce:
+    # Each array is exported on two threads at once for the first time. Of the views one is kept, and is read when its
+    # array is gone. A process of its own, as a fault ends it.
+    CODE = """
+        import sys, threading
+        sys.setswitchinterval(1e-5)
+        for number in range({rounds}):
+            {make}
+            stop = threading.Event()
+            def view_all(array=array):
+                while not stop.is_set():
+                    np.from_dlpack(array)[0]
+            threads = [threading.Thread(target=view_all) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            view = np.from_dlpack(array)
+            stop.set()
+            for thread in threads:
+                thread.join()
+            del array, view_all, threads, thread
+            {end}
+            assert (view == 3).all(), number
+        print("END")
+    """
+
+    def test_of_an_ndarray(self):
+        make = "array = ti.ndarray(ti.f32, 300_000); array.fill(3)"
+        assert_quiet_exit(run_python(self.CODE.format(rounds=200, make=make, end="")), "END")
+
+    def test_of_a_field(self):
+        make = "array = ti.field(ti.f32, 300_000); array.fill(3); np.from_dlpack(array)"
+        assert_quiet_exit(run_python(self.CODE.format(rounds=12, make=make, end="helpers.init()")), "END")
+
+
+@pytest.mark.cpu_only("these consumers are NumPy's")
+class TestInterrupt:
+    def test_of_a_reset_leaves_every_view_valid(self):
+        # At many moments, in and before the reset.
+        code = """
+            import signal
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            interrupted = 0
+            for delay in np.linspace(0.0005, 0.02, 24):
+                arrays = [ti.ndarray(ti.f32, 1024) for _ in range(300)]
+                for number, array in enumerate(arrays):
+                    array.fill(number)
+                views = [np.from_dlpack(array) for array in arrays]
+                while True:
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, delay)
+                        ti.reset()
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                        break
+                    except KeyboardInterrupt:
+                        interrupted += 1
+                        delay += 0.003
+                helpers.init()
+                others = [ti.ndarray(ti.f32, 1024) for _ in range(300)]
+                for other in others:
+                    other.fill(-1)
+                assert all((view == number).all() for number, view in enumerate(views)), delay
+            assert interrupted > 3, interrupted
+            print("END")
+        """
+        assert_quiet_exit(run_python(code), "END")
+
+
 class TestInterpreterExit:
     """A process that ends with live exports and imports ends with 0 and says nothing on stderr."""
 
@@ -138,8 +217,6 @@ class TestInterpreterExit:
     @pytest.mark.cpu_only("these consumers are NumPy's")
     @pytest.mark.parametrize("case", CASES)
     def test_is_quiet(self, case):
-        import textwrap  # pylint: disable=C0415
-
         assert_quiet_exit(run_python(textwrap.dedent(self.CASES[case]) + "\nprint('END')\n"), "END")
 
     def test_deleter_called_after_the_interpreter_is_gone(self):
@@ -171,6 +248,53 @@ class TestInterpreterExit:
             print("END")
         """
         assert_quiet_exit(run_python(code, init_first=False), "END")
+
+    @pytest.mark.cpu_only("the program runs on the CPU")
+    @pytest.mark.parametrize("use", ["nd[1]", "f[1]", "k(nd)", "kf(f)", "f.to_numpy()", "np.from_dlpack(nd)[1]"])
+    def test_arrays_with_views_can_be_used_by_exit_handlers(self, use, tmp_path):
+        # Handlers run last in, first out: this one after those of whatever Taichi imports.
+        code = f"""
+            import atexit
+            atexit.register(lambda: print({use}, nd[1], float(view[1]), "END"))
+            import helpers
+            import numpy as np
+            import taichi as ti
+            helpers.init()
+            nd, f = ti.ndarray(ti.f32, 1024), ti.field(ti.f32, 1024)
+            @ti.kernel
+            def k(x: ti.types.ndarray()):
+                for i in x:
+                    x[i] += 1
+            @ti.kernel
+            def kf(x: ti.template()):
+                for i in x:
+                    x[i] += 1
+            k(nd)
+            kf(f)
+            view, other = np.from_dlpack(nd), np.from_dlpack(f)
+        """
+        result = run_file(tmp_path / "program.py", code)
+        assert_quiet_exit(result, "2.0 2.0 END" if use == "k(nd)" else "1.0 1.0 END")
+
+    @pytest.mark.cpu_only("the program runs on the CPU")
+    def test_compiled_kernels_are_kept_for_the_next_process(self, tmp_path):
+        code = f"""
+            import os
+            os.environ["TI_OFFLINE_CACHE"], os.environ["TI_OFFLINE_CACHE_FILE_PATH"] = "1", {str(tmp_path / "cache")!r}
+            import numpy as np
+            import taichi as ti
+            ti.init(arch=ti.cpu, log_level=ti.ERROR)
+            nd = ti.ndarray(ti.f32, 4)
+            @ti.kernel
+            def k(x: ti.types.ndarray()):
+                for i in x:
+                    x[i] += 1
+            k(nd)
+            view = np.from_dlpack(nd)
+            print("END")
+        """
+        assert_quiet_exit(run_file(tmp_path / "program.py", code), "END")
+        assert list((tmp_path / "cache").rglob("*.tic"))
 
     def test_torch_consumers_at_exit(self, torch):  # pylint: disable=unused-argument
         code = """
