@@ -90,7 +90,7 @@ def test_the_document_has_a_place_for_the_tables():
 
 @pytest.mark.parametrize(
     "setting, words",
-    [("ENVS=1 x", "ENVS has 'x'"), ("ENVS=0", "'0'"), ("ARCH=tpu", "ARCH is"), ("DOCS=2", "DOCS"), ("KEEP=2", "KEEP")],
+    [("ENVS=1 x", "ENVS is 'x'"), ("ENVS=0", "'0'"), ("ARCH=tpu", "ARCH is"), ("DOCS=2", "DOCS"), ("KEEP=2", "KEEP")],
 )
 def test_a_wrong_setting_is_told_before_any_work(setting, words):
     done = subprocess.run(
