@@ -29,7 +29,8 @@ configure() {
   rm -rf "${OUT:?}/$name"
   mkdir -p "$OUT/$name"
   cmake -G Ninja -S "$TREE" -B "$OUT/$name" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
-    -DCMAKE_INSTALL_PREFIX="$OUT/$name/install" -DTI_WITH_C_API=OFF -DTI_BUILD_EXAMPLES=OFF -DTI_BUILD_TESTS=OFF "${options[@]}" "$@" >"$log" 2>&1 ||
+    -DCMAKE_INSTALL_PREFIX="$OUT/$name/install" -DTI_WITH_C_API=OFF -DTI_BUILD_EXAMPLES=OFF -DTI_BUILD_TESTS=OFF \
+    "${options[@]}" "$@" >"$log" 2>&1 ||
     die "CMake cannot configure $name: $(grep -m 1 -A 4 'CMake Error' "$log"); all of it: $log"
 }
 
@@ -72,9 +73,17 @@ built() {
   { build_whole "$1" && ("try_${1//-/_}"); } || failed+=("$1, built")
 }
 
+# check_option NAME OPTIONS
+check_option() {
+  wanted "$1" || return 0
+  configure "$@"
+  check "$1" "$OUT/$1"
+  built "$1"
+}
+
 check_options() {
-  ! wanted no-cuda || { configure no-cuda -DTI_WITH_CUDA=OFF && check no-cuda "$OUT/no-cuda" && built no-cuda; }
-  ! wanted no-llvm || { configure no-llvm -DTI_WITH_CUDA=OFF -DTI_WITH_LLVM=OFF && check no-llvm "$OUT/no-llvm" && built no-llvm; }
+  check_option no-cuda -DTI_WITH_CUDA=OFF
+  check_option no-llvm -DTI_WITH_CUDA=OFF -DTI_WITH_LLVM=OFF
 }
 
 check_gcc() {

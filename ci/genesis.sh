@@ -37,17 +37,19 @@ no_index() {
 
 pip_install() { "$python" -m pip install --disable-pip-version-check "$@" || no_index; }
 
-# version_of NAME: the version of a distribution in the environment, or nothing. One whose
-# installation was cut short has no RECORD; its remains are removed, so that pip sees them no more.
+# version_of NAME: the version of a distribution in the environment, or nothing. One that pip was
+# installing when it was cut short has no RECORD yet; its remains are removed, so that pip sees them no more.
 version_of() {
   "$python" - "$1" <<'END'
-import importlib.metadata as m, shutil, sys
+import importlib.metadata as m, pathlib, shutil, sys
 for found in m.distributions(name=sys.argv[1]):
-    if found.read_text("RECORD"):
+    folder = pathlib.Path(found._path)
+    by_pip = folder.suffix == ".dist-info" and (found.read_text("INSTALLER") or "pip").strip() == "pip"
+    if found.read_text("RECORD") or not by_pip:
         print(found.version)
         break
-    if str(found._path).startswith(sys.prefix):
-        shutil.rmtree(found._path)
+    if pathlib.Path(sys.prefix).resolve() in folder.resolve().parents:
+        shutil.rmtree(folder)
 END
 }
 
@@ -82,6 +84,13 @@ choose_environment() {
   python=$venv/bin/python
   if [ -x "$python" ] && "$python" -m pip --version >/dev/null 2>&1; then
     check_python "$python"
+    return
+  fi
+  if [ "$venv" != "$OWN_VENV" ] && [ -x "$python" ] && "$python" -c '' 2>/dev/null; then
+    check_python "$python"
+    say "$venv has no pip; adding it with: $python -m ensurepip"
+    "$python" -m ensurepip >/dev/null 2>&1 ||
+      die "$venv has no pip, and no module ensurepip; install pip there, as with: uv pip install --python $python pip"
     return
   fi
   [ ! -e "$venv" ] || [ "$venv" = "$OWN_VENV" ] || [ -f "$venv/pyvenv.cfg" ] || [ -z "$(ls -A "$venv")" ] ||
@@ -165,6 +174,7 @@ END
 install() {
   flag SOURCE "$wants_source" || true # a wrong value is told before any work
   choose_environment
+  one_at_a_time "$venv"
   refuse_other_genesis
   install_genesis
   refuse_other_genesis
@@ -182,6 +192,7 @@ undo() {
   venv=${VENV:-$OWN_VENV}
   python=$venv/bin/python
   [ -x "$python" ] || die "there is no environment in $venv; name one: make genesis-undo VENV=path"
+  one_at_a_time "$venv"
   if [ -n "$(version_of genesis-world)" ]; then
     site=$(genesis_site)
     "$python" "$PATCHER" undo "$venv" "$site"

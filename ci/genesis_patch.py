@@ -129,6 +129,22 @@ class Store:
             self.folder.parent.rmdir()
 
 
+def refuse_editable(dist_info):
+    """Refuses a Genesis that is a working copy: its files are the user's own."""
+    source = json.loads(read(dist_info / "direct_url.json") or "{}")
+    if source.get("dir_info", {}).get("editable"):
+        raise Refusal(
+            f"got an editable genesis-world, from {source.get('url')}, wanted an installed wheel; apply the patches of "
+            "integrations/genesis there with `git apply`, or use an environment of its own: make genesis VENV=path"
+        )
+
+
+def reinstall(site):
+    """The command that gets Genesis' own files again."""
+    version = message_from_string((find_genesis(site) / "METADATA").read_text(encoding="utf-8"))["Version"]
+    return f"pip install --force-reinstall --no-deps genesis-world=={version}"
+
+
 def original_of(name, site, store, digests):
     """A file as Genesis has it: the installed one, else the stored one; None if Genesis has no such file.
 
@@ -137,18 +153,17 @@ def original_of(name, site, store, digests):
     """
     present, wanted = read(site / name), digests.get(name)
     if present is not None and digest(present) not in (wanted, *store.made.get(name, [])):
+        remedy = reinstall(site) if wanted is not None else f"rm {site / name}"
         raise Refusal(
             f"{site / name} was changed by somebody else: got a file that is neither Genesis' own nor made here; save "
-            "your changes, then: pip install --force-reinstall --no-deps genesis-world, and again"
+            f"your changes, then: {remedy}, and again"
         )
     if wanted is None:
         return None
     for data in (present, store.original(name)):
         if data is not None and digest(data) == wanted:
             return data
-    raise Refusal(
-        f"{site / name} as Genesis has it is lost; get it with: pip install --force-reinstall --no-deps genesis-world"
-    )
+    raise Refusal(f"{site / name} as Genesis has it is lost; get it with: {reinstall(site)}")
 
 
 def apply_patches(originals, patches):
@@ -192,20 +207,14 @@ def patch(prefix, site, patches, version):
 
 
 def undo(prefix, site):
-    """Takes the patches out. Returns the names of the files that were patched."""
+    """Takes the patches out. Returns the names of the files that were patched, and of others that are not the wheel's."""
     digests, store = recorded(find_genesis(site)), Store.load(prefix)
     originals = {name: original_of(name, site, store, digests) for name in store.made}
     changed = [name for name, data in originals.items() if read(site / name) != data]
     for name in changed:
         replace(site / name, originals[name])
-    wrong = changed_files(site, digests)
-    if wrong:
-        raise Refusal(
-            f"{len(wrong)} files are not those of the wheel, among them {wrong[0]}; get them with: pip install "
-            "--force-reinstall --no-deps genesis-world"
-        )
     store.remove()
-    return changed
+    return changed, changed_files(site, digests)
 
 
 def changed_files(site, digests):
@@ -225,16 +234,32 @@ def main():
     try:
         if args.verb == "check":
             check_version(find_genesis(args.site), args.version)
+            refuse_editable(find_genesis(args.site))
         elif args.verb == "patch":
             changed = patch(args.prefix, args.site, [path.resolve() for path in args.patches], args.version)
             print(f"== {len(changed)} files of Genesis patched" if changed else "== Genesis is patched already")
         else:
-            changed = undo(args.prefix, args.site)
-            print(f"== {len(changed)} files of Genesis restored; all files are those of its wheel")
+            report_undo(args.site, *undo(args.prefix, args.site))
     except Refusal as refusal:
         print(f"error: {refusal}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"error: {error}; wanted an environment that can be written, then again", file=sys.stderr)
+        return 1
     return 0
+
+
+def report_undo(site, changed, others):
+    """Says what was restored. Files that the patches never touched are the user's own matter."""
+    if others:
+        print(f"== {len(changed)} files of Genesis restored")
+        print(
+            f"warning: {len(others)} other files are not those of its wheel, among them {others[0]}; if that was not "
+            f"you: {reinstall(site)}",
+            file=sys.stderr,
+        )
+    else:
+        print(f"== {len(changed)} files of Genesis restored; all files are those of its wheel")
 
 
 if __name__ == "__main__":

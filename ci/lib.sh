@@ -77,6 +77,15 @@ fetch_source() {
   need_source
 }
 
+# one_at_a_time DIR: waits while another run works in DIR. The lock is the folder itself, so that nothing is left there.
+one_at_a_time() {
+  local lock
+  exec {lock}<"$1"
+  flock --nonblock "$lock" && return
+  say "another run works in $1; waiting for it"
+  flock "$lock"
+}
+
 # pick_python: the interpreter that PYTHON or VENV names, else python3.
 pick_python() {
   local python=${PYTHON:-${VENV:+$VENV/bin/python}}
@@ -171,8 +180,9 @@ install_wheel_into() {
   ! has_wheel "$1/bin/python" "$2" || return 0
   say "installing ${2##*/} into $1"
   { "${pip[@]}" "$2" &&
-    { has_wheel "$1/bin/python" "$2" || "${pip[@]}" --no-deps --force-reinstall "$2"; }; } || die "${2##*/} cannot be installed into $1, pip's message is above. Without a package index: set PIP_INDEX_URL or" \
-    "the proxy (https_proxy); then run the same command again"
+    { has_wheel "$1/bin/python" "$2" || "${pip[@]}" --no-deps --force-reinstall "$2"; }; } ||
+    die "${2##*/} cannot be installed into $1, pip's message is above. Without a package index:" \
+      "set PIP_INDEX_URL or the proxy (https_proxy); then run the same command again"
 }
 
 # install_into_venv ARGUMENTS: pip install into `venv`, by the pip that it sees in PYTHON's environment, else by its own.

@@ -243,6 +243,7 @@ python=$(pick_python)
 preflight
 download_llvm
 [ -n "$tree" ] || "$ROOT/ci/series.sh" ready
+one_at_a_time "$TREE"
 fetch_nested
 make_venv "$BUILD/venv-build" "$python" "$ROOT/requirements/build.txt"
 stage=$(mktemp -d "$BUILD/wheel.XXXXXX")

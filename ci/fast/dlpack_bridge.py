@@ -185,19 +185,30 @@ class BorrowedNdarray:
     def read_float(self, key):
         return float(self._elements.read(_indices(key)))
 
-    # The core refuses other types, too.
-
     def write_int(self, key, value):
-        value = operator.index(value)
+        value = _to_int(value)
         if not -(2**63) <= value < 2**63:
             raise TypeError(f"Cannot write {value}, which is beyond int64")
         # As the core does: the low bits of the value.
         self._elements.write(_indices(key), np.int64(value).astype(self._typestr))
 
     def write_float(self, key, value):
-        if not hasattr(value, "__float__") and not hasattr(value, "__index__"):
-            raise TypeError(f"Cannot write {value!r}, wanted a number")
-        self._elements.write(_indices(key), float(value))
+        self._elements.write(_indices(key), _to_float(value))
+
+
+# Numbers as pybind11 takes them for the core: an int of what is no float, a float of all that has one.
+
+
+def _to_int(value):
+    if isinstance(value, float) or not (hasattr(value, "__index__") or hasattr(value, "__int__")):
+        raise TypeError(f"Got {value!r}, wanted an int")
+    return int(value)
+
+
+def _to_float(value):
+    if not (hasattr(value, "__float__") or hasattr(value, "__index__")):
+        raise TypeError(f"Got {value!r}, wanted a number")
+    return float(value)
 
 
 def _indices(key):
@@ -221,6 +232,8 @@ class Bridge:
         self._exports = {}
         # The core ndarrays that consumers use on CUDA streams other than Taichi's.
         self._on_any_stream = weakref.WeakSet()
+        # Those of them that could not be waited for yet.
+        self._undeleted = []
         self._core_delete = core.Program.delete_ndarray
         # A name of a module may be gone at exit.
         self._carry_out = ext.carry_out
@@ -257,9 +270,15 @@ class Bridge:
 
     def delete_ndarray(self, prog, arr):
         """Has the core free an ndarray."""
-        if arr in self._on_any_stream:
-            # The core frees in the order of its own stream.
-            ext.cuda_wait_for_device()
+        undeleted, self._undeleted = self._undeleted, []
+        for each in [*undeleted, arr]:
+            # The core frees in the order of its own stream. While a graph is captured, the driver refuses to wait.
+            if each in self._on_any_stream and not ext.cuda_wait_for_device():
+                self._undeleted.append(each)
+            else:
+                self._delete_now(prog, each)
+
+    def _delete_now(self, prog, arr):
         if self._on_cuda(prog):
             # The last export may go on a thread that has another context, or none.
             ext.cuda_in_taichi_context(lambda: self._core_delete(prog, arr))
@@ -327,6 +346,7 @@ class Bridge:
         if self._on_cuda(prog):
             reason = "memory of a GPU ends with its program"
             freed = [("An ndarray", reason) for exported in exports if exported.is_shared]
+            self._undeleted = []
             ext.cuda_finish_releases()
         else:
             blocks = []
@@ -387,16 +407,13 @@ class Bridge:
         def data_address_of_any(prog, arr):
             return self._data_address(prog, arr)
 
-        def filling(fill, kinds):
+        def filling(fill, to_number):
             def fill_any(prog, arr, value):
                 if not isinstance(arr, BorrowedNdarray):
                     fill(prog, arr, value)
                     return
-                # What the core takes, and no other type.
-                if not isinstance(value, kinds):
-                    raise TypeError(f"Cannot fill an ndarray of {arr.dtype.to_string()} with {value!r}")
                 try:
-                    arr.fill(value)
+                    arr.fill(to_number(value))
                 except OverflowError as error:
                     raise TypeError(str(error)) from None
 
@@ -407,9 +424,8 @@ class Bridge:
         program.synchronize = synchronize_and_release
         program.delete_ndarray = delete_any
         program.get_ndarray_data_ptr_as_int = data_address_of_any
-        ints = (int, np.integer)
-        for name, kinds in (("fill_float", ints + (float, np.floating)), ("fill_int", ints), ("fill_uint", ints)):
-            setattr(program, name, filling(getattr(program, name), kinds))
+        for name, to_number in (("fill_float", _to_float), ("fill_int", _to_int), ("fill_uint", _to_int)):
+            setattr(program, name, filling(getattr(program, name), to_number))
 
     def _patch_launch_context(self, context):
         set_arg_ndarray = context.set_arg_ndarray

@@ -31,14 +31,22 @@ class ImportedMemory {
  public:
   ImportedMemory(std::shared_ptr<void> owner, bool on_cuda)
       : owner_(std::move(owner)), on_cuda_(on_cuda) {
+    if (on_cuda) {
+      cuda::begin_releases();
+    }
   }
   ImportedMemory(ImportedMemory &&) = default;
   ~ImportedMemory() {
-    if (owner_ != nullptr && on_cuda_) {
-      if (on_any_stream_) {
-        cuda::wait_for_device();
-      }
-      cuda::release_after_launches(std::move(owner_));
+    if (owner_ == nullptr || !on_cuda_) {
+      return;
+    }
+    auto release = [owner = std::move(owner_)]() mutable {
+      cuda::release_after_launches(std::move(owner));
+    };
+    if (on_any_stream_) {
+      taichi::free_after_all_streams(std::move(release));
+    } else {
+      release();
     }
   }
 
@@ -252,7 +260,8 @@ PYBIND11_MODULE(taichi_dlpack, m) {
       throw cuda::InteropError(copy.get_error_message(error));
     }
   });
-  m.def("cuda_wait_for_device", &cuda::wait_for_device);
+  m.def("cuda_wait_for_device", &cuda::wait_for_device,
+        py::call_guard<py::gil_scoped_release>());
   m.def("cuda_in_taichi_context", &in_taichi_context);
   m.def("cuda_release_finished", &cuda::release_finished);
   m.def("cuda_finish_releases", &cuda::finish_releases);

@@ -45,6 +45,19 @@ def test_the_other_gpu_s_memory_is_refused():
     processes.run_python(BEGIN + processes.dedent(code), CUDA_VISIBLE_DEVICES="1,0").check()
 
 
+def test_the_other_gpu_s_managed_memory_is_refused():
+    """Taichi could read it, but its producer orders a stream of the other GPU."""
+    code = """
+    writer = sim.Stream(non_blocking=True, device=1)
+    producer = s.Producer(s.Memory(0, "managed", device=1), writer=writer, device=(dl.CUDA_MANAGED, 1))
+    with pytest.raises(BufferError, match="managed memory.*1.*0"):
+        ti.from_dlpack(producer)
+    own = ti.from_dlpack(s.Producer(s.Memory(4, "managed"), device=(dl.CUDA_MANAGED, 0)))
+    assert s.values_of(own) == [4] * s.COUNT
+    """
+    processes.run_python(BEGIN + processes.dedent(code)).check()
+
+
 def test_a_program_that_works_on_the_other_gpu_meanwhile():
     """The context of the caller is another GPU's all the time, and stays."""
     code = """

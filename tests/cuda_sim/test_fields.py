@@ -1,5 +1,6 @@
 """Fields on the simulated GPU: the same calls as for an ndarray, and a tree that lives as long as its last holder."""
 
+import ctypes
 import gc
 
 import pytest
@@ -50,6 +51,36 @@ def launch(field, pointer, value=1):
     sim.clear_emulations()
     sim.emulate("field_work", "add", pointer, COUNT, value)
     field_work(field)
+
+
+@needs_core
+def test_the_interface_describes_the_view():
+    x, builder = ti.field(ti.i32), ti.FieldsBuilder()
+    builder.dense(ti.i, COUNT).place(x)
+    tree = builder.finalize()
+    view = consume(x)
+    with sim.recording() as made:
+        interface = x.__cuda_array_interface__
+    assert not driver_calls(made)
+    assert interface["data"] == (view.data, False) and interface["shape"] == (COUNT,)
+    assert interface["strides"] == (sim.ITEM_SIZE,) and interface["stream"] == 1
+    assert not hasattr(x, "__array_interface__")
+    with pytest.raises(BufferError, match="GPU"):
+        x.to_numpy(copy=False)
+    view.delete()
+    tree.destroy()
+
+
+@needs_core
+def test_a_host_copy_is_finished_when_it_returns(tree):
+    device = consume(tree)
+    sim.order("late")
+    launch(tree, device.data, 5)
+    host = consume(tree, dl_device=(dl.CPU, 0))
+    assert host.device == (dl.CPU, 0)
+    assert sim.unpack(ctypes.string_at(host.data, COUNT * sim.ITEM_SIZE)) == [5] * COUNT
+    for view in (device, host):
+        view.delete()
 
 
 @needs_core

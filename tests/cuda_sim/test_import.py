@@ -20,6 +20,7 @@ from shared_arrays import (
     address_of,
     assert_no_copy,
     assert_no_wait,
+    consume,
     context_of,
     driver_calls,
     init,
@@ -319,6 +320,40 @@ def test_a_copy_is_other_memory_and_gives_the_tensor_back(side):
     del x
     ti.sync()
     helpers.check_released(producer)
+
+
+def test_what_is_on_the_gpu_is_copied_here(side):
+    """torch orders the streams, and copies on its own one afterwards: nothing would order such a copy."""
+    producer = Producer(Memory(3), writer=side)
+    with sim.recording() as made:
+        ti.from_dlpack(producer, copy=True)
+    assert producer.asked[-1] == {"max_version": (1, 3), "stream": 1}
+    waited, launched = (
+        next(i for i, c in enumerate(made) if c.name == name) for name in ("cuStreamWaitEvent", "cuLaunchKernel")
+    )
+    assert waited < launched and made[launched].stream == sim.NULL
+
+
+def test_elements_may_be_vectors_and_matrices():
+    for dtype, shape in ((ti.types.vector(2, ti.i32), (COUNT // 2,)), (ti.types.matrix(2, 2, ti.i32), (COUNT // 4,))):
+        producer = Producer(Memory(3), shape=(*shape, *dtype.get_shape()))
+        with sim.recording() as made:
+            x = ti.from_dlpack(producer, dtype=dtype)
+        assert_no_copy(made)
+        assert x.shape == shape and address_of(x) == producer.pointer
+        view = consume(x, stream=1)
+        assert view.shape == (*shape, *dtype.get_shape()) and view.data == producer.pointer
+        view.delete()
+
+
+def test_an_empty_array_has_the_address_null():
+    nd = ti.from_dlpack(Producer(shape=(0, 3)))
+    assert nd.__cuda_array_interface__["data"] == (0, False)
+
+
+def test_numpy_gets_no_view():
+    with pytest.raises(BufferError, match="GPU"):
+        ndarray().to_numpy(copy=False)
 
 
 def test_the_context_of_the_caller_stays():

@@ -348,3 +348,145 @@ def test_without_pools_imports_and_streams_work_the_same():
 def test_without_pools_views_at_exit():
     done = without_pools("del nd")
     assert done.code == 0 and not done.report["faults"], done.errors
+
+
+# --- a consumer's stream that must be waited for --------------------------------------------------
+
+
+def on_any_stream(value=0):
+    """An ndarray whose address was told, so that any stream may be using it."""
+    nd = ndarray(value)
+    assert nd.__cuda_array_interface__["data"][0] == address_of(nd)
+    return nd
+
+
+def free_another():
+    """The next such free, which waits for all."""
+    nd = on_any_stream()
+    del nd
+    gc.collect()
+    sim.drain()
+
+
+@pytest.fixture
+def side():
+    return sim.Stream(non_blocking=True)
+
+
+@pytest.fixture
+def refusing():
+    """A driver that refuses to wait, as it does while a graph is captured, until the test says otherwise."""
+    sim.inject("cuCtxSynchronize", sim.UNKNOWN, count=None)
+
+
+def test_an_ndarray_stays_while_the_driver_refuses_to_wait(side, refusing):  # pylint: disable=W0613,W0621
+    nd = on_any_stream()
+    ptr = address_of(nd)
+    sim.order("late")
+    side.fill(ptr, COUNT, 7)
+    del nd
+    gc.collect()
+    assert is_live(ptr)
+    sim.clear_injections()
+    free_another()
+    assert not is_live(ptr) and side.pending == 0
+
+
+def test_an_export_stays_while_the_driver_refuses_to_wait(side, refusing):  # pylint: disable=W0613,W0621
+    view = exported(stream=-1)
+    sim.order("late")
+    side.fill(view.data, COUNT, 7)
+    ptr = view.data
+    view.delete()
+    assert is_live(ptr)
+    sim.clear_injections()
+    free_another()
+    assert not is_live(ptr) and side.pending == 0
+
+
+def test_the_end_of_the_program_waits_again(side, refusing):  # pylint: disable=W0613,W0621
+    nd = on_any_stream()
+    ptr = address_of(nd)
+    sim.order("late")
+    side.fill(ptr, COUNT, 7)
+    del nd
+    gc.collect()
+    sim.clear_injections()
+    ti.reset()
+    assert not is_live(ptr)
+    init()
+
+
+def test_a_graph_captured_meanwhile(side):  # pylint: disable=W0621
+    """The driver waits for nothing then. The capture is lost, as with any wait; the memory is not freed too soon."""
+    nd, capturing = on_any_stream(), sim.Stream(non_blocking=True)
+    ptr = address_of(nd)
+    sim.order("late")
+    side.fill(ptr, COUNT, 7)
+    capturing.begin_capture()
+    with sim.expect_fault("CAPTURE_UNSUPPORTED"):
+        del nd
+        gc.collect()
+    assert is_live(ptr)
+    with pytest.raises(sim.DriverError):
+        capturing.end_capture()
+    free_another()
+    assert not is_live(ptr)
+
+
+@needs_core
+@pytest.mark.parametrize("is_held", [True, False])
+def test_the_address_outlives_the_program(is_held):
+    nd = on_any_stream(5)
+    ptr = address_of(nd)
+    if not is_held:
+        del nd
+    ti.reset()
+    gc.collect()
+    assert is_live(ptr) == is_held
+    if is_held:
+        assert sim.values(ptr, COUNT) == [5] * COUNT
+        del nd
+        gc.collect()
+        assert not is_live(ptr)
+    init()
+
+
+# A stream whose work ends only when another thread of Python has run.
+WAITING = """
+import threading, time
+import shared_arrays as s
+import taichi as ti
+s.init()
+s.ask_what_is_asked_once()
+nd, other, side = s.ndarray(0), s.ndarray(0), sim.Stream(non_blocking=True)
+libc, semaphore = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+libc.sem_init(semaphore, 0, 0)
+view = s.consume(nd, stream=side.handle)
+
+def let_go_on():
+    time.sleep(0.3)
+    {meanwhile}
+    libc.sem_post(semaphore)
+
+sim.order("late")
+wait = ctypes.cast(libc.sem_wait, ctypes.c_void_p)
+sim.cu("cuLaunchHostFunc", side.handle, wait, ctypes.cast(semaphore, ctypes.c_void_p))
+threading.Thread(target=let_go_on, daemon=True).start()
+"""
+
+DROPS = {
+    "ndarray": "view.delete(); del nd",
+    "export": "del nd; view.delete()",
+    "capsule": "view.delete(); capsule = nd.__dlpack__(stream=side.handle); del nd; del capsule",
+    "reset": "view.delete(); ti.reset()",
+}
+
+
+@pytest.mark.parametrize("how", DROPS)
+@pytest.mark.parametrize("meanwhile", ["pass", "other.__dlpack__(stream=2)"], ids=["python", "driver"])
+def test_a_wait_lets_other_threads_go_on(how, meanwhile):
+    """The work that is waited for may need another thread, which needs Python and the driver."""
+    if how == "reset" and meanwhile != "pass":
+        meanwhile = "sim.cu('cuCtxSetCurrent', None)"  # the program of the other ndarray is ending
+    processes.run_python(WAITING.format(meanwhile=meanwhile) + DROPS[how], timeout=60).check()

@@ -21,6 +21,7 @@ from shared_arrays import (
     init,
     launch,
     ndarray,
+    needs_core,
 )
 
 pytestmark = pytest.mark.usefixtures("cuda")
@@ -132,6 +133,42 @@ def test_an_interface_is_held_until_the_work_is_done():
     assert memory.is_freed
 
 
+@needs_core
+def test_the_next_kernel_gives_back_what_is_finished():
+    producer, other = Producer(), ndarray()
+    sim.order("late")
+    dropped(producer)
+    sim.drain()
+    with sim.recording() as made:
+        launch(other)
+    assert producer.deleted == 1
+    assert_no_wait(made)
+
+
+def test_a_capture_is_not_spoilt_by_a_drop():
+    producer, capturing = Producer(), sim.Stream(non_blocking=True)
+    x = ti.from_dlpack(producer)
+    sim.order("late")
+    launch(x)
+    capturing.begin_capture()
+    del x
+    gc.collect()
+    capturing.end_capture()
+    assert producer.deleted == 0
+    ti.sync()
+    assert producer.deleted == 1
+
+
+def test_a_capture_is_not_spoilt_by_looking_after_what_is_finished():
+    producer, other, capturing = Producer(), Producer(), sim.Stream(non_blocking=True)
+    sim.order("late")
+    dropped(producer)
+    capturing.begin_capture()
+    x = ti.from_dlpack(other)
+    capturing.end_capture()
+    del x
+
+
 def test_a_driver_that_lies_about_events_is_found_out():
     """The check itself: were finished work assumed, the memory would be freed under the kernel."""
     producer = Producer()
@@ -194,6 +231,34 @@ def test_an_export_of_an_import_holds_it():
     view.delete_on_foreign_thread()
     ti.sync()
     assert producer.deleted == 1
+
+
+def test_a_consumer_of_an_import_that_works_on_the_default_stream():
+    """Its work is in order with Taichi's, but not with what the owner does with the memory."""
+    producer = Producer()
+    x = ti.from_dlpack(producer)
+    view = consume(x)
+    sim.order("late")
+    launch(x)
+    del x
+    sim.drain()
+    sim.legacy_stream().add(view.data, COUNT, 1)
+    view.delete()
+    assert producer.deleted == 0
+    ti.sync()
+    assert producer.deleted == 1
+
+
+def test_a_consumer_of_an_import_when_no_program_is_left():
+    """Nobody would look after it later, so that it waits."""
+    producer = Producer()
+    view = consume(ti.from_dlpack(producer))
+    ti.reset()
+    sim.order("late")
+    sim.legacy_stream().add(view.data, COUNT, 1)
+    view.delete()
+    assert producer.deleted == 1
+    init()
 
 
 def test_a_consumer_of_an_import_that_works_on_another_stream():

@@ -1,6 +1,7 @@
 """Sections 1, 3, 4, 5 and 6 of the contract, for fields: export, array interface, conversion, life."""
 
 import gc
+import mmap
 import weakref
 
 import numpy as np
@@ -97,8 +98,13 @@ class TestExport:
 
     @pytest.mark.parametrize("name", ["torch", "numpy", "jax", "warp"])
     def test_transposed_view_reaches_other_libraries(self, name, peer):
-        field = filled(order="ji")
-        assert values_in(peer(name).take(field)) == numbers((3, 4), "f32").tolist()
+        library, expected = peer(name), numbers((3, 4), "f32")
+        if name == "jax":
+            page = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.float32)[:12].reshape(4, 3).T
+            page[:] = expected
+            if values_in(library.take(page)) != expected.tolist():
+                pytest.skip("this JAX reads NumPy's transposed arrays wrongly, where it aliases them")
+        assert values_in(library.take(filled(order="ji"))) == expected.tolist()
 
     # JAX takes no array with gaps between its elements.
     @pytest.mark.parametrize("name", ["torch", "numpy", "warp"])
@@ -269,6 +275,15 @@ class TestToNumpy:
             filled().to_numpy(copy="no")
 
 
+@pytest.mark.cuda_only("on the CPU NumPy shares the memory")
+class TestToNumpyOnCuda:
+    def test_alias_is_refused_and_none_copies(self):
+        field = filled(order="ji")
+        with pytest.raises(BufferError, match="GPU"):
+            field.to_numpy(copy=False)
+        assert (field.to_numpy(copy=None) == numbers((3, 4), "f32")).all()
+
+
 class TestToTorch:
     @pytest.mark.parametrize("copy", [False, None])
     def test_aliases(self, copy, torch):
@@ -292,6 +307,14 @@ class TestToTorch:
         with pytest.raises(BufferError, match=other):
             field.to_torch(other, copy=False)
         assert isinstance(field.to_torch(copy=None), torch.Tensor)
+
+    def test_a_copy_is_on_the_device_that_is_asked_for(self, torch):
+        """Which is not where torch makes new tensors."""
+        for field in (filled(), ti.Matrix.field(2, 2, ti.f32, 3), sparse()):
+            for options in ({}, {"copy": True}, {"copy": None}):
+                with torch.device("meta"):
+                    tensor = field.to_torch("cpu", **options)
+                assert tensor.device.type == "cpu" and (tensor.numpy() == field.to_numpy()).all()
 
     def test_struct_gives_its_members(self, torch):  # pylint: disable=W0613
         struct = ti.Struct.field({"a": ti.f32, "b": ti.math.vec2}, shape=3)

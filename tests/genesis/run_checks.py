@@ -15,6 +15,7 @@ import weakref
 from pathlib import Path
 
 import genesis as gs
+import numpy as np
 import taichi as ti
 import torch
 from genesis.utils import misc
@@ -115,6 +116,25 @@ def check_indices_of_a_view(_scene, box):
     refused(lambda: box.get_dofs_position([2, 1], copy=False), "equal distances")
     refused(lambda: box.get_dofs_position([0, 99], copy=False), "out-of-range")
     refused(lambda: box.get_dofs_position(99, copy=False), "out-of-range")
+    # Genesis indexes this one itself.
+    refused(lambda: box.solver.get_mass_mat(torch.tensor([0, 1, 2]), copy=False), "cannot share")
+
+
+def check_a_view_can_be_given_to_its_own_setter(_scene, box):
+    gains = box.get_dofs_kp(copy=False)
+    before = gains.clone()
+    gains += 1.0
+    box.set_dofs_kp(gains)
+    assert same(box.get_dofs_kp(), before + 1.0)
+    box.set_dofs_kp(before)
+
+
+def check_degrees_of_freedom_that_are_no_plain_numbers(_scene, box):
+    value = torch.full((N_ENVS, 1), 0.25)
+    for dofs in ([np.array(5)], [np.int64(5)], [5]):
+        box.control_dofs_force(value, dofs)
+        assert (box.solver.dofs_state.ctrl_force.to_numpy()[5] == 0.25).all()
+        box.control_dofs_force(0 * value, dofs)
 
 
 def check_inference_mode_leaves_no_mark(scene, _box):

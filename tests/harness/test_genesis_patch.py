@@ -1,5 +1,6 @@
 """make genesis on a made-up environment: what it refuses, what it restores, how it goes on after it was cut short."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 import genesis_patch
 
 PATCHER = Path(genesis_patch.__file__)
+ADDED = "genesis/new.py"
 LAMP = b"".join(b"lamp %d\n" % number for number in range(9))
 PATCH = """\
 diff --git a/genesis/lamp.py b/genesis/lamp.py
@@ -63,7 +65,7 @@ class Environment:
 
     def undo(self):
         """Names of the files that were restored."""
-        return genesis_patch.undo(self.prefix, self.site)
+        return genesis_patch.undo(self.prefix, self.site)[0]
 
     def lamp(self):
         """The file that the patch changes."""
@@ -180,9 +182,37 @@ def test_changes_of_somebody_else_are_kept(environment, patched):
 def test_undo_notices_other_files_that_differ(environment):
     environment.patch()
     (environment.site / "genesis/door.py").write_bytes(b"window\n")
-    with pytest.raises(genesis_patch.Refusal, match="1 files are not those of the wheel, among them genesis/door.py"):
+    command = [sys.executable, str(PATCHER), "undo", str(environment.prefix), str(environment.site)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.endswith("files of Genesis restored\n")
+    assert "1 other files are not those of its wheel, among them genesis/door.py" in done.stderr
+    assert "genesis-world==0.3.1" in done.stderr
+    assert environment.lamp() == LAMP and not (environment.prefix / ".taichi-dlpack").exists()
+
+
+def test_an_added_file_that_somebody_changed_is_to_be_removed_by_hand(environment):
+    environment.patch()
+    (environment.site / ADDED).write_bytes(b"mine\n")
+    with pytest.raises(genesis_patch.Refusal, match=f"then: rm .*{ADDED}, and again"):
         environment.undo()
-    assert environment.lamp() == LAMP
+    (environment.site / ADDED).unlink()
+    environment.undo()
+    assert environment.is_pristine()
+
+
+def test_a_working_copy_is_refused_before_anything_is_installed(environment):
+    (environment.dist_info / "direct_url.json").write_text('{"url": "file:///src", "dir_info": {"editable": true}}')
+    command = [sys.executable, str(PATCHER), "check", str(environment.prefix), str(environment.site)]
+    done = subprocess.run([*command, "--version", "0.3.1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "got an editable genesis-world, from file:///src" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_environment_that_cannot_be_written_is_an_error_with_a_remedy(environment):
+    (environment.site / "genesis").chmod(0o555)
+    command = [sys.executable, str(PATCHER), "patch", str(environment.prefix), str(environment.site), "--version"]
+    done = subprocess.run([*command, "0.3.1", str(environment.patches[0])], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "wanted an environment that can be written" in done.stderr
 
 
 def test_a_patch_that_does_not_apply_changes_nothing(environment):

@@ -1,9 +1,11 @@
 """make genesis and genesis-undo on a tiny environment whose pip only notes what it is asked for."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, TimeoutError  # pylint: disable=redefined-builtin
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,43 @@ def test_a_half_installed_torch_is_installed_again(environment):
     assert environment.run("genesis")[0] == 1
     assert "torch==2.13.0" in environment.asked()
     assert not list(environment.site.glob("torch-*"))
+
+
+@pytest.mark.parametrize("made_by", ["egg-info", "another installer"])
+def test_what_something_else_installed_is_left_alone(environment, made_by):
+    environment.add("torch", "2.9.1", complete=False)
+    folder = environment.site / "torch-2.9.1.dist-info"
+    if made_by == "egg-info":
+        (folder / "METADATA").rename(folder / "PKG-INFO")
+        folder = folder.rename(folder.with_suffix(".egg-info"))
+    else:
+        (folder / "INSTALLER").write_text("conda\n")
+    assert "torch is 2.9.1 here" in environment.run("genesis")[1]
+    assert folder.is_dir()
+
+
+def test_an_environment_without_pip_stays_what_it_is(environment, tmp_path):
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    before = (bare / "pyvenv.cfg").read_text()
+    status, output = environment.run("genesis", VENV=str(bare), PIP_NO_INDEX="1", PIP_CONFIG_FILE=os.devnull)
+    assert status == 1 and f"{bare} has no pip; adding it" in output and "Without a package index" in output
+    assert "making the environment" not in output and (bare / "pyvenv.cfg").read_text() == before
+
+
+def test_a_second_run_waits_for_the_first(environment):
+    environment.add("taichi", "1.7.4")
+    lock = os.open(environment.prefix, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with ThreadPoolExecutor() as pool:
+        second = pool.submit(environment.run, "genesis-undo")
+        try:
+            with pytest.raises(TimeoutError):
+                second.result(timeout=2)
+        finally:
+            os.close(lock)
+        status, output = second.result(timeout=60)
+    assert status == 0 and "another run works in" in output
 
 
 def test_another_torch_stays(environment):

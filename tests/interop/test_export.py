@@ -1,10 +1,13 @@
 """Section 1 of the contract: `__dlpack__` and `__dlpack_device__`. One class a row of its table."""
 
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import taichi as ti
+from taichi._lib import core as ti_core
+from taichi.lang import impl
 
 import dl_structs as dl
 import helpers
@@ -275,6 +278,17 @@ class TestSignature:
 
 
 class TestOtherArchs:
+    def test_a_program_on_one_is_refused_by_name(self, monkeypatch):
+        """Of a backend that need not be there: only the program's word on its arch is another."""
+        nd, runtime = ti.ndarray(ti.f32, 3), impl.get_runtime()
+        elsewhere = SimpleNamespace(arch=ti_core.Arch.vulkan)
+        monkeypatch.setattr(ti_core.Program, "config", lambda _: elsewhere)
+        monkeypatch.setattr(runtime, "dlpack_device", None)
+        for call in (nd.__dlpack__, nd.__dlpack_device__, lambda: ti.from_dlpack(Fake())):
+            with pytest.raises(BufferError, match="vulkan.*x64.*cuda"):
+                call()
+        assert not hasattr(nd, "__array_interface__") and not hasattr(nd, "__cuda_array_interface__")
+
     def test_are_refused_by_name(self):
         code = """
             os.environ["TI_OFFLINE_CACHE"] = "0"

@@ -148,7 +148,8 @@ class TestAsking:
         assert "dl_device" not in fake.asked[0] and "copy" not in fake.asked[0]
         for copy in (True, False):
             ti.from_dlpack(fake, copy=copy)
-            assert fake.asked[-1].get("copy") == copy
+            # A copy that the producer makes on a GPU may come after it has ordered the streams: Taichi makes it.
+            assert fake.asked[-1].get("copy") == (None if copy and helpers.ON_CUDA else copy)
 
     @pytest.mark.parametrize("accepts", [("stream",), ()])
     def test_asks_a_producer_without_max_version_again(self, accepts):
@@ -495,8 +496,12 @@ class TestVersion:
 
     def test_major_above_one_of_a_bare_capsule(self):
         fake = Fake(version=(2, 0))
+        capsule = fake.make_capsule(True)
         with pytest.raises(BufferError, match="2"):
-            ti.from_dlpack(fake.make_capsule(True))
+            ti.from_dlpack(capsule)
+        # Not by the destructor of the capsule, which is there still.
+        assert fake.deleted == 1
+        del capsule
         check_released(fake)
 
     @pytest.mark.parametrize("version", [(1, 0), (1, 3), (1, 99)])
@@ -698,6 +703,7 @@ class TestLife:
         nd = ti.from_dlpack(fake)
         for _ in range(10):
             add(nd)
+        assert fake.open == 1
         del nd
         ti.sync()
         helpers.collect()

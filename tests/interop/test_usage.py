@@ -54,6 +54,9 @@ def square_sum(x: ti.types.ndarray(dtype=ti.f32, ndim=1), loss: ti.types.ndarray
         loss[None] += x[i] * x[i]
 
 
+NUMBERS = [3, True, 2.5, np.int64(3), np.array(4), np.True_, np.float32(2.5), np.float64(2.5), "3", None]
+
+
 class TestKernels:
     def test_write_the_shared_memory(self):
         nd, fake = imported()
@@ -153,6 +156,22 @@ class TestGraphs:
         self.graph().run({"x": nd})
         assert nd.to_numpy().tolist() == [1] * 4
 
+    @pytest.mark.cpu_only("on CUDA sparse matrices are cuSPARSE's")
+    @pytest.mark.needs_core("a sparse matrix takes an imported ndarray only with the series' core")
+    def test_a_sparse_matrix_is_built_of_it_multiplies_it_and_is_solved_for_it(self):
+        # A page of its own: what is read past the end is not zero.
+        fake = Fake(np.array([[0, 0, 4], [1, 1, 2], [2, 2, 8], [0, 2, 1]], np.float32))
+        matrix = ti.linalg.SparseMatrix(n=3, m=3, dtype=ti.f32)
+        matrix.build_from_ndarray(ti.from_dlpack(fake))
+        dense = [[matrix[i, j] for j in range(3)] for i in range(3)]
+        assert dense == [[4, 0, 1], [0, 2, 0], [0, 0, 8]]
+        right = ti.from_dlpack(Fake(np.array([1, 2, 8], np.float32)))
+        assert (matrix @ right).to_numpy().tolist() == [12, 4, 64]
+        solver = ti.linalg.SparseSolver(solver_type="LU")
+        solver.analyze_pattern(matrix)
+        solver.factorize(matrix)
+        assert np.allclose(solver.solve(right).to_numpy(), np.linalg.solve(dense, [1, 2, 8]))
+
     @pytest.mark.fast_only("the built core takes imported ndarrays in graphs")
     def test_refused_in_plain_words_by_the_fast_wheel(self):
         with pytest.raises(Exception, match="(?i)graph") as caught:
@@ -173,6 +192,20 @@ class TestMethods:
         nd, fake = imported(name, (3,), element)
         nd.fill(1)
         assert (memory_of(fake) == np.ones((3,) + element, helpers.np_type(name))).all()
+
+    @pytest.mark.parametrize("name", ["i32", "u8", "f32"])
+    @pytest.mark.parametrize("value", NUMBERS, ids=[f"{type(value).__name__}-{value}" for value in NUMBERS])
+    @pytest.mark.parametrize("write", [lambda nd, value: nd.fill(value), lambda nd, value: nd.__setitem__(0, value)])
+    def test_takes_the_numbers_that_an_own_one_takes(self, name, value, write):
+        def outcome(nd):
+            try:
+                write(nd, value)
+            except Exception as error:  # pylint: disable=W0718
+                return type(error)
+            return nd[0]
+
+        own = ti.ndarray(helpers.ti_type(name), 3)
+        assert outcome(ti.from_dlpack(Fake(np.zeros(3, helpers.np_type(name))))) == outcome(own)
 
     @pytest.mark.parametrize("size", [1, 2, 3, 5, 7])
     @pytest.mark.parametrize("name", ["i8", "u16", "f16", "u1"])

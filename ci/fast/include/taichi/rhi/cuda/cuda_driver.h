@@ -41,6 +41,11 @@ class CUDADriverFunction {
     return function_(args...);
   }
 
+  // The released core's lock is not taken here.
+  uint32_t call_unlocked(Args... args) {
+    return function_(args...);
+  }
+
   std::string get_error_message(uint32_t error) const {
     return "CUDA Error " + describe("cuGetErrorName", error) + ": " +
            describe("cuGetErrorString", error) + " while calling " + symbol_;
@@ -80,6 +85,8 @@ class CUDADriver {
   CUDADriverFunction<void **, uint32_t> event_create{"cuEventCreate"};
   CUDADriverFunction<void *, void *> event_record{"cuEventRecord"};
   CUDADriverFunction<void *> event_query{"cuEventQuery"};
+  CUDADriverFunction<uint32_t *> thread_exchange_capture_mode{
+      "cuThreadExchangeStreamCaptureMode"};
   CUDADriverFunction<void *, uint32_t, void *> mem_get_attribute{
       "cuPointerGetAttribute"};
   CUDADriverFunction<void *, void *, std::size_t> memcpy_device_to_host{
