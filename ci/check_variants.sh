@@ -83,7 +83,9 @@ check_option() {
 
 check_options() {
   check_option no-cuda -DTI_WITH_CUDA=OFF
-  check_option no-llvm -DTI_WITH_CUDA=OFF -DTI_WITH_LLVM=OFF
+  # Upstream's compilation_manager does not say that it needs taichi_common, which LLVM's parts bring along.
+  check_option no-llvm -DTI_WITH_CUDA=OFF -DTI_WITH_LLVM=OFF \
+    -DCMAKE_CXX_STANDARD_LIBRARIES="$OUT/no-llvm/taichi/common/libtaichi_common.a"
 }
 
 check_gcc() {
