@@ -86,3 +86,9 @@ def cuda(no_fault):  # pylint: disable=unused-argument
     if shared_arrays.program() is program:
         left = [row for row in sim.live_allocations() if row not in before]
         assert not left, f"left behind: {left}"
+
+
+@pytest.fixture
+def side():
+    """A stream of another library, which nothing orders with the default one."""
+    return sim.Stream(non_blocking=True)

@@ -24,12 +24,6 @@ from shared_arrays import (
 pytestmark = pytest.mark.usefixtures("cuda")
 
 
-@pytest.fixture
-def side():
-    """A stream of the other library, which nothing orders with the default one."""
-    return sim.Stream(non_blocking=True)
-
-
 class Exchanging(Producer):
     """Another library's array whose type has a table. `writer`: the stream that the library works on."""
 

@@ -35,12 +35,6 @@ pytestmark = pytest.mark.usefixtures("cuda")
 SEEDS = range(50)
 
 
-@pytest.fixture
-def side():
-    """Another library's stream, which nothing orders with the default one."""
-    return sim.Stream(non_blocking=True)
-
-
 # --- what is asked --------------------------------------------------------------------------------
 
 

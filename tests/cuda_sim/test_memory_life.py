@@ -369,11 +369,6 @@ def free_another():
 
 
 @pytest.fixture
-def side():
-    return sim.Stream(non_blocking=True)
-
-
-@pytest.fixture
 def refusing():
     """A driver that refuses to wait, as it does while a graph is captured, until the test says otherwise."""
     sim.inject("cuCtxSynchronize", sim.UNKNOWN, count=None)
@@ -417,7 +412,7 @@ def test_the_end_of_the_program_waits_again(side, refusing):  # pylint: disable=
     init()
 
 
-def test_a_graph_captured_meanwhile(side):  # pylint: disable=W0621
+def test_a_graph_captured_meanwhile(side):
     """The driver waits for nothing then. The capture is lost, as with any wait; the memory is not freed too soon."""
     nd, capturing = on_any_stream(), sim.Stream(non_blocking=True)
     ptr = address_of(nd)
