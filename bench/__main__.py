@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import machine, markdown, measures, results, verdicts
 from bench.conductor import ROOT, Run
-from bench.console import PICTURES, describe_run, interrupted, pairs, run_rounds, tell_left_out
+from bench.console import describe_run, interrupted, pairs, publish, run_rounds, tell_left_out
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 # For the copies of all workers, and one array of the largest size while it is made.
@@ -64,15 +64,8 @@ def report(options):
     """Makes of results.json all that people and other programs read."""
     found, limits = results.load(options.out / "results.json"), verdicts.read_limits()
     text = markdown.tables(found, limits)
-    results.write_whole(options.out / "benchmarks.md", f"# Benchmark\n\n{text}\n")
-    print(text)
     summarise(found, limits, options.out)
-    draw(found, options.out)
-    if options.docs:
-        results.write_whole(DOCUMENT, markdown.insert(DOCUMENT.read_text(encoding="utf-8"), text))
-        draw(found, PICTURES)
-        print(f"== wrote {DOCUMENT.relative_to(ROOT)} and {PICTURES.relative_to(ROOT)}/")
-    print(f"== all results: {options.out}")
+    publish(options, "Benchmark", text, DOCUMENT, lambda folder: draw(found, folder))
 
 
 def summarise(found, limits, folder):

@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import sys
 
-from bench import machine
+from bench import machine, markdown, results
 from bench.conductor import ROOT
 
 PICTURES = ROOT / "docs" / "img"
@@ -56,6 +56,25 @@ class PlainProgress:
 
     def close(self):
         """Nothing is left to do."""
+
+
+def publish(options, title, text, document, draw):
+    """Prints the text of a report and writes it with its pictures: for this run, and with --docs for the project.
+
+    Args:
+        options: The command line, with `out` and `docs`.
+        title, text: Of the run's own file, which has the document's name.
+        document (Path): The text goes between its markers, the pictures beside it.
+        draw: Called with each folder that gets pictures.
+    """
+    results.write_whole(options.out / document.name, f"# {title}\n\n{text}\n")
+    print(text)
+    draw(options.out)
+    if options.docs:
+        results.write_whole(document, markdown.insert(document.read_text(encoding="utf-8"), text))
+        draw(PICTURES)
+        print(f"== wrote {document.relative_to(ROOT)} and {PICTURES.relative_to(ROOT)}/")
+    print(f"== all results: {options.out}")
 
 
 def tell_left_out(left_out):

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import genesis_measures as measures
 from bench import markdown, results
 from bench.conductor import ROOT, Run
-from bench.console import PICTURES, describe_run, interrupted, pairs, run_rounds, tell_left_out
+from bench.console import describe_run, interrupted, pairs, publish, run_rounds, tell_left_out
 from bench.results import quartiles
 
 DOCUMENT = ROOT / "docs" / "genesis.md"
@@ -163,15 +163,7 @@ def draw(found, folder):
 def report(options):
     """Makes of results.json what people read."""
     found = results.load(options.out / "results.json")
-    text = tables(found)
-    results.write_whole(options.out / "genesis.md", f"# Genesis\n\n{text}\n")
-    print(text)
-    draw(found, options.out)
-    if options.docs:
-        results.write_whole(DOCUMENT, markdown.insert(DOCUMENT.read_text(encoding="utf-8"), text))
-        draw(found, PICTURES)
-        print(f"== wrote {DOCUMENT.relative_to(ROOT)} and {PICTURES.relative_to(ROOT)}/genesis.png")
-    print(f"== all results: {options.out}")
+    publish(options, "Genesis", tables(found), DOCUMENT, lambda folder: draw(found, folder))
 
 
 def main(arguments=None):
